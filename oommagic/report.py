@@ -1,0 +1,156 @@
+"""The frozen values that pass between rooms, and their JSON.
+
+Numbers carry their unit in their name. Memory is always the host's or a named device's.
+Every renderer starts from a `Report`, and a saved one is as good as a fresh one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """What one line did to one device, from the device's own allocator."""
+
+    delta_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineUsage:
+    """What one statement of the cell took; its figures stand on its first line.
+
+    Time and changes leave out what profiled functions that the line called took: that is
+    on their own lines, so that the lines add up to the cell. Peaks include it.
+    """
+
+    line_number: int
+    source: str
+    hits: int = 0
+    elapsed_s: float = 0.0
+    worst_s: float = 0.0
+    host_delta_bytes: int = 0
+    host_peak_bytes: int = 0
+    file_delta_bytes: int = 0
+    children_peak_bytes: int = 0
+    devices: Mapping[str, DeviceUsage] = field(default_factory=dict)
+    is_partial: bool = False
+    """The line ran too often to watch every time: hits are a lower bound, and figures of the
+    unwatched stretches are shared out among the lines of the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionProfile:
+    """The lines of one function that was asked for by name."""
+
+    name: str
+    filename: str
+    lines: tuple[LineUsage, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where time and memory went, line by line."""
+
+    lines: tuple[LineUsage, ...]
+    functions: tuple[FunctionProfile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Which engine told the lines apart, and why that one."""
+
+    name: Literal["monitoring", "settrace", "memory-profiler", "sampling"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The process's memory around and during the run, and the limit that it runs into."""
+
+    before_bytes: int
+    after_bytes: int
+    peak_bytes: int
+    file_peak_bytes: int
+    source: str
+    is_exact: bool
+    limit_bytes: int | None = None
+    limit_source: str = ""
+    children_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """One device's allocator around and during the run."""
+
+    name: str
+    before_bytes: int
+    after_bytes: int
+    peak_bytes: int
+    limit_bytes: int | None = None
+    source: str = "TensorFlow's allocator"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as its driver sees it (NVML). None: the driver could not say."""
+
+    index: int
+    name: str
+    total_bytes: int | None = None
+    used_by_others_bytes: int | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One figure over time: the lowest and the highest value in each interval."""
+
+    name: str
+    unit: Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
+    lows: tuple[float | None, ...]
+    highs: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All lanes on one clock. `line_numbers[i]` ran at `times_s[i]`; 0 is a line outside the cell."""
+
+    times_s: tuple[float, ...] = ()
+    line_numbers: tuple[int, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the run ended."""
+
+    kind: Literal["finished", "failed", "interrupted"]
+    error_type: str = ""
+    message: str = ""
+    line_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that one run showed."""
+
+    source: str
+    started_at: str
+    elapsed_s: float
+    outcome: Outcome
+    engine: Engine
+    profile: Profile
+    host: HostMemory
+    devices: tuple[DeviceMemory, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    timeline: Timeline = Timeline()
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Turns a report into words, pages and pictures."""

@@ -1,0 +1,63 @@
+"""The one place that turns numbers into words, and words into numbers."""
+
+import math
+import re
+
+from oommagic.errors import UsageError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+_BYTE_UNITS = (("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB))
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def format_bytes(count: int) -> str:
+    """Say a number of bytes in at most four digits: `0 B`, `812 KB`, `1.25 GB`.
+
+    Units are powers of 1024, as everywhere that device memory is spoken of.
+    """
+    sign = "-" if count < 0 else ""
+    size = abs(count)
+    for unit, scale in _BYTE_UNITS:
+        if size >= scale:
+            return f"{sign}{_three_digits(size / scale)} {unit}"
+    return f"{sign}{size} B"
+
+
+def format_change(count: int) -> str:
+    """Say a change in bytes with its sign, and nothing at all for no change."""
+    if count == 0:
+        return "0"
+    return f"+{format_bytes(count)}" if count > 0 else format_bytes(count)
+
+
+def format_seconds(seconds: float) -> str:
+    """Say a duration: `12 µs`, `3.4 ms`, `2.15 s`, `4 min 05 s`, `2 h 03 min`."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    if seconds < 60:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size as people type it: `2GB`, `1.5 GiB`, `512MB`, `800000`."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size; write it like 512MB or 1.5GB.")
+    scale = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}[match["unit"].upper()]
+    return int(float(match["number"]) * scale)
+
+
+def _three_digits(number: float) -> str:
+    decimals = max(0, 2 - int(math.log10(number))) if number >= 1 else 2
+    return f"{number:.{decimals}f}"

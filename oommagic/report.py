@@ -4,9 +4,12 @@ Numbers carry their unit in their name. Memory is always the host's or a named d
 Every renderer starts from a `Report`, and a saved one is as good as a fresh one.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from oommagic import report_json
 
 FORMAT = 1
 
@@ -121,7 +124,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All lanes on one clock. `line_numbers[i]` ran at `times_s[i]`; 0 is a line outside the cell."""
+    """All lanes on one clock.
+
+    `line_numbers[i]` ran at `times_s[i]`; 0 is a line outside the cell.
+    """
 
     times_s: tuple[float, ...] = ()
     line_numbers: tuple[int, ...] = ()
@@ -154,3 +160,16 @@ class Report:
     timeline: Timeline = Timeline()
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Say all of it as JSON; what `load` reads."""
+        return report_json.to_text(self, FORMAT)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file, whole or not at all."""
+        report_json.write_text(path, self.to_json())
+
+
+def load(path: str | os.PathLike[str]) -> Report:
+    """Read a saved report; a file that is not one is a `ReportFileError`."""
+    return report_json.from_text(report_json.read_text(path), Report, FORMAT)

@@ -1,0 +1,210 @@
+"""A report as one piece of HTML: its own style, no script, nothing fetched."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+
+from oommagic.report import Report
+from oommagic.show.characters import cut
+from oommagic.show.lanes import DrawnLane, DrawnTimeline, Values, draw, runs_of_readings
+from oommagic.show.table import Column, Row, Table
+from oommagic.show.view import Fact, View, view
+
+_MOST_SOURCE = 400
+_MOST_WORDS = 120
+_MOST_MOMENTS = 300
+
+
+def render(report: Report) -> str:
+    """Say a report in HTML that can stand in any page."""
+    page = view(report)
+    parts = (
+        "<div class='oommagic'>",
+        f"<style>{_style()}</style>",
+        *_summary(page),
+        *(_table(table) for table in page.tables if table.rows),
+        *_timeline(draw(report, _MOST_MOMENTS)),
+        *_notes(page.notes),
+        _facts(page.marks),
+        "<details><summary>Where the figures come from</summary>",
+        _facts(page.facts),
+        "</details></div>",
+    )
+    return "\n".join(parts)
+
+
+@cache
+def _style() -> str:
+    return files("oommagic.show").joinpath("style.css").read_text(encoding="utf-8")
+
+
+def _summary(page: View) -> Iterator[str]:
+    failure = " class='oom-failure'" if page.is_failure else ""
+    yield f"<div{failure}><p class='oom-headline'>{escape(page.headline)}</p>"
+    if page.error:
+        yield f"<p class='oom-error'>{escape(page.error)}</p>"
+    yield "</div>"
+
+
+def _table(table: Table) -> str:
+    parts = (
+        "<div class='oom-scroll'><table class='oom-lines'>",
+        _caption(table),
+        "<thead>",
+        _groups(table.columns),
+        _heads(table.columns),
+        "</thead><tbody>",
+        *(_row(row, table.columns) for row in table.rows),
+        "</tbody></table></div>",
+    )
+    return "".join(parts)
+
+
+def _caption(table: Table) -> str:
+    if not table.title:
+        return ""
+    note = f"<span>{escape(table.note)}</span>" if table.note else ""
+    return f"<caption>{escape(table.title)}{note}</caption>"
+
+
+def _groups(columns: Sequence[Column]) -> str:
+    cells = ["<td></td>"]
+    for group, members in groupby(columns, lambda column: column.group):
+        span = len(list(members))
+        if group:
+            cells.append(
+                f"<th scope='colgroup' colspan='{span}' class='oom-first'>{escape(group)}</th>"
+            )
+        else:
+            cells.append("<td></td>" * span)
+    return f"<tr>{''.join(cells)}<td class='oom-first'></td></tr>"
+
+
+def _heads(columns: Sequence[Column]) -> str:
+    heads = "".join(
+        f"<th scope='col'{_class(first)} title='{escape(column.help)}'>{escape(column.title)}</th>"
+        for column, first in zip(columns, _first_of_group(columns), strict=True)
+    )
+    return (
+        f"<tr><th scope='col'>line</th>{heads}"
+        "<th scope='col' class='oom-source oom-first'>source</th></tr>"
+    )
+
+
+def _row(row: Row, columns: Sequence[Column]) -> str:
+    source = escape(cut(row.source, _MOST_SOURCE))
+    title = f" title='{source}'" if source else ""
+    stop = " class='oom-stop'" if row.is_stop else ""
+    arrow = "→ " if row.is_stop else ""
+    return (
+        f"<tr{stop}><th scope='row'>{arrow}{row.line_number}</th>"
+        f"{''.join(_cells(row, columns))}"
+        f"<td class='oom-source oom-first'{title}>{source}</td></tr>"
+    )
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> Iterator[str]:
+    firsts = _first_of_group(columns)
+    if not row.cells:
+        yield from (f"<td{_class(first)}></td>" for first in firsts)
+        return
+    for cell, column, first in zip(row.cells, columns, firsts, strict=True):
+        has_bar = column.title in ("time", "peak") and cell.fraction > 0
+        classes = [first, "oom-peak" if cell.is_peak else ""]
+        if has_bar:
+            classes += ["oom-bar", f"oom-{column.kind}"]
+        share = f" style='--oom-share:{cell.fraction:.1%}'" if has_bar else ""
+        mark = "▲" if cell.is_peak else ""
+        yield f"<td{_class(*classes)}{share}>{mark}{escape(cell.text)}</td>"
+
+
+def _first_of_group(columns: Sequence[Column]) -> list[str]:
+    before = ["", *(column.group for column in columns)]
+    return [
+        "oom-first" if column.group != group else ""
+        for group, column in zip(before, columns, strict=False)
+    ]
+
+
+def _class(*names: str) -> str:
+    used = " ".join(name for name in names if name)
+    return f" class='{used}'" if used else ""
+
+
+def _timeline(timeline: DrawnTimeline | None) -> Iterator[str]:
+    if timeline is None:
+        return
+    yield "<div class='oom-lanes'>"
+    rows = len(timeline.lanes)
+    # The moments lie over all lanes, so that pointing at one shows it in each.
+    yield f"<div class='oom-moments' style='grid-row:1/span {rows}'>{_moments(timeline)}</div>"
+    for row, lane in enumerate(timeline.lanes, start=1):
+        yield _lane(lane, timeline.moments, row)
+    yield _strip(timeline)
+    yield f"<div class='oom-ends'><span>0 s</span><span>{timeline.duration_text}</span></div>"
+    yield "</div>"
+    if timeline.quiet:
+        yield f"<p>Nothing to show over time for {escape(', '.join(timeline.quiet))}: always 0.</p>"
+
+
+def _moments(timeline: DrawnTimeline) -> str:
+    rects = "".join(
+        f"<rect x='{stretch.start:.4f}' width='{stretch.end - stretch.start:.4f}' y='0' "
+        f"height='1'><title>{escape(cut(stretch.words, _MOST_WORDS))}</title></rect>"
+        for stretch in timeline.stretches
+    )
+    return f"<svg viewBox='0 0 1 1' preserveAspectRatio='none' aria-hidden='true'>{rects}</svg>"
+
+
+def _lane(lane: DrawnLane, moments: Sequence[float], row: int) -> str:
+    words = f"{lane.name} over time, between {lane.floor_text} and {lane.ceiling_text}"
+    place = f"style='grid-row:{row}'"
+    band = "".join(_band(lane, moments))
+    line = "".join(_line(lane.highs, moments))
+    return (
+        f"<div class='oom-lane' {place}>{escape(lane.name)}</div>"
+        f"<div class='oom-axis' {place}><span>{lane.ceiling_text}</span>"
+        f"<span>{lane.floor_text}</span></div>"
+        f"<div class='oom-plot oom-{lane.kind}' {place}>"
+        f"<svg viewBox='0 0 1 1' height='37' preserveAspectRatio='none' role='img' "
+        f"aria-label='{escape(words)}'><path class='oom-band' d='{band}'/><path d='{line}'/></svg>"
+        "</div>"
+    )
+
+
+def _line(heights: Values, moments: Sequence[float]) -> Iterator[str]:
+    for run in runs_of_readings(heights):
+        yield "M" + "L".join(_points(heights, moments, run))
+
+
+def _band(lane: DrawnLane, moments: Sequence[float]) -> Iterator[str]:
+    for run in runs_of_readings(lane.highs):
+        top = _points(lane.highs, moments, run)
+        bottom = [f"{moments[i]:.4f} 1" for i in (run[-1], run[0])]
+        yield "M" + "L".join([*top, *bottom]) + "Z"
+
+
+def _points(heights: Values, moments: Sequence[float], run: Iterable[int]) -> list[str]:
+    return [f"{moments[i]:.4f} {1 - (heights[i] or 0.0):.4f}" for i in run]
+
+
+def _strip(timeline: DrawnTimeline) -> str:
+    spans = "".join(
+        f"<span style='width:{stretch.end - stretch.start:.2%}' "
+        f"title='{escape(cut(stretch.words, _MOST_WORDS))}'>{stretch.line_number or '·'}</span>"
+        for stretch in timeline.stretches
+    )
+    return f"<div class='oom-lane'>line that ran</div><div class='oom-strip'>{spans}</div>"
+
+
+def _notes(notes: Sequence[str]) -> Iterator[str]:
+    if notes:
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        yield f"<ul class='oom-notes'>{items}</ul>"
+
+
+def _facts(facts: Sequence[Fact]) -> str:
+    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in facts)
+    return f"<dl class='oom-facts'>{items}</dl>" if items else ""

@@ -1,0 +1,217 @@
+"""A report in words: the sentence that sums it up, and the facts behind the figures.
+
+Text and HTML say the same because both say what stands here.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from oommagic.report import DeviceMemory, Gpu, Outcome, Report
+from oommagic.show.characters import cut, visible
+from oommagic.show.lanes import DrawnTimeline, draw
+from oommagic.show.table import Detail, Table, all_lines, busy_devices, device_names, tables
+from oommagic.units import format_bytes, format_seconds
+
+_MOST_MESSAGE = 300
+_MOST_DEVICES_IN_HEADLINE = 2
+_MEMORY_ERRORS = frozenset({"MemoryError", "ResourceExhaustedError"})
+_MEMORY_WORDS = ("out of memory", "oom when allocating", "resource_exhausted")
+
+_ENGINES = {
+    "monitoring": "sys.monitoring",
+    "settrace": "sys.settrace",
+    "memory-profiler": "memory_profiler",
+    "sampling": "a sampling thread",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line below the tables: what it is about, and what there is to say."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a page about a report says, in the order in which it says it."""
+
+    headline: str
+    error: str
+    is_failure: bool
+    tables: tuple[Table, ...]
+    marks: tuple[Fact, ...]
+    notes: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    timeline: DrawnTimeline | None
+
+
+def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - frozen
+    """Put a report into words."""
+    laid_out = tables(report, detail)
+    return View(
+        headline=f"{_ending(report)}. {_peaks(report)}",
+        error=_error(report.outcome),
+        is_failure=report.outcome.kind != "finished",
+        tables=laid_out,
+        marks=tuple(_marks(report, laid_out)),
+        notes=tuple(map(visible, _notes(report))),
+        facts=tuple(replace(fact, text=visible(fact.text)) for fact in _facts(report)),
+        timeline=draw(report),
+    )
+
+
+def _ending(report: Report) -> str:
+    outcome, took = report.outcome, format_seconds(report.elapsed_s)
+    if outcome.kind == "finished":
+        return f"Finished in {took}"
+    place = f" at line {outcome.line_number}" if outcome.line_number is not None else ""
+    return f"{_stop_words(outcome)}{place} after {took}"
+
+
+def _stop_words(outcome: Outcome) -> str:
+    if outcome.kind == "interrupted":
+        return "Interrupted"
+    if _ran_out(outcome):
+        return "Ran out of memory"
+    return f"Stopped by {_error_name(outcome) or 'an error'}"
+
+
+def _ran_out(outcome: Outcome) -> bool:
+    message = outcome.message.lower()
+    return _error_name(outcome) in _MEMORY_ERRORS or any(
+        words in message for words in _MEMORY_WORDS
+    )
+
+
+def _error_name(outcome: Outcome) -> str:
+    return visible(outcome.error_type.rpartition(".")[2])
+
+
+def _error(outcome: Outcome) -> str:
+    if outcome.kind != "failed":
+        return ""
+    lines = outcome.message.strip().splitlines()
+    parts = (_error_name(outcome), cut(visible(lines[0]), _MOST_MESSAGE) if lines else "")
+    return ": ".join(part for part in parts if part)
+
+
+def _peaks(report: Report) -> str:
+    host = report.host
+    parts = [f"host peak {_of_limit(host.peak_bytes, host.limit_bytes)}", *_device_peaks(report)]
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _device_peaks(report: Report) -> Iterator[str]:
+    busy = set(busy_devices(report))
+    devices = [device for device in _sorted_devices(report) if device.name in busy]
+    if len(devices) > _MOST_DEVICES_IN_HEADLINE:
+        fullest = max(devices, key=_fullness)
+        yield f"{_device_peak(report, fullest)} (the fullest of {len(devices)} devices)"
+        return
+    for device in devices:
+        yield _device_peak(report, device)
+
+
+def _device_peak(report: Report, device: DeviceMemory) -> str:
+    peak = f"{visible(device.name)} peak {_of_limit(device.peak_bytes, device.limit_bytes)}"
+    held = {
+        line.line_number: line.devices[device.name].peak_bytes
+        for line in report.profile.lines
+        if device.name in line.devices
+    }
+    return f"{peak} at line {max(held, key=held.__getitem__)}" if held else peak
+
+
+def _fullness(device: DeviceMemory) -> tuple[float, int]:
+    share = device.peak_bytes / device.limit_bytes if device.limit_bytes else 0.0
+    return share, device.peak_bytes
+
+
+def _sorted_devices(report: Report) -> Iterable[DeviceMemory]:
+    order = {name: place for place, name in enumerate(device_names(report))}
+    return sorted(report.devices, key=lambda device: order[device.name])
+
+
+def _of_limit(count: int, limit: int | None) -> str:
+    whole = "" if limit is None else f" of {format_bytes(limit)}"
+    return format_bytes(count) + whole
+
+
+def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
+    rows = [row for table in laid_out for row in table.rows]
+    if any(row.is_stop for row in rows):
+        yield Fact("→", "the line that the run ended at")
+    if any(cell.is_peak for row in rows for cell in row.cells):
+        yield Fact("▲", "the highest peak of its column")
+    if any(line.is_partial for line in all_lines(report)):
+        yield Fact(
+            "≥ ~",
+            "the line ran too often to watch every time: it ran at least so often, and what "
+            "went unwatched is shared out among the lines of its loop",
+        )
+
+
+def _notes(report: Report) -> Iterator[str]:
+    if not any(line.hits for line in all_lines(report)):
+        yield "No line ran, so there is nothing to tell line by line."
+    yield from report.notes
+
+
+def _facts(report: Report) -> Iterator[Fact]:
+    yield Fact("Lines", f"told apart by {_ENGINES[report.engine.name]}. {report.engine.reason}")
+    yield from _host_facts(report)
+    busy = set(busy_devices(report))
+    for device in _sorted_devices(report):
+        idle = "" if device.name in busy else " No line used it."
+        yield Fact(visible(device.name), _device_words(device) + idle)
+    for gpu in sorted(report.gpus, key=lambda gpu: gpu.index):
+        yield Fact(f"GPU {gpu.index} (NVML)", _gpu_words(gpu))
+    yield Fact("Run", ", ".join(_run_words(report)))
+
+
+def _host_facts(report: Report) -> Iterator[Fact]:
+    host = report.host
+    exact = "exact" if host.is_exact else "sampled, so a short peak can be missed"
+    yield Fact(
+        "Host",
+        f"{format_bytes(host.before_bytes)} before, {format_bytes(host.after_bytes)} after, "
+        f"peak {format_bytes(host.peak_bytes)}; {exact} ({host.source}).",
+    )
+    if host.limit_bytes is not None:
+        source = f" ({host.limit_source})" if host.limit_source else ""
+        yield Fact("Host limit", f"{format_bytes(host.limit_bytes)}{source}.")
+    if host.children_peak_bytes is not None:
+        children = format_bytes(host.children_peak_bytes)
+        yield Fact("Children", f"child processes peaked at {children}.")
+
+
+def _device_words(device: DeviceMemory) -> str:
+    return (
+        f"{format_bytes(device.before_bytes)} before, {format_bytes(device.after_bytes)} after, "
+        f"peak {_of_limit(device.peak_bytes, device.limit_bytes)} ({device.source})."
+    )
+
+
+def _gpu_words(gpu: Gpu) -> str:
+    said = [gpu.name]
+    if gpu.total_bytes is not None:
+        said.append(f"{format_bytes(gpu.total_bytes)} in all")
+    if gpu.used_by_others_bytes is not None:
+        said.append(f"{format_bytes(gpu.used_by_others_bytes)} held by other processes")
+    if gpu.utilization_percent is not None:
+        said.append(f"{gpu.utilization_percent:.0f} % busy")
+    if gpu.temperature_c is not None:
+        said.append(f"{gpu.temperature_c:.0f} °C")
+    if gpu.power_w is not None:
+        said.append(f"{gpu.power_w:.0f} W")
+    return f"{', '.join(said)}. {gpu.note}".strip()
+
+
+def _run_words(report: Report) -> Iterator[str]:
+    if report.started_at:
+        yield f"started {report.started_at}"
+    for name, version in report.versions.items():
+        yield f"{name} {version}"

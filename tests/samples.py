@@ -1,0 +1,322 @@
+"""Reports as real runs would give them, and strategies for every report there could be."""
+
+import math
+from dataclasses import replace
+from typing import Literal, cast
+
+from hypothesis import strategies as st
+
+from oommagic.report import (
+    DeviceMemory,
+    DeviceUsage,
+    Engine,
+    FunctionProfile,
+    Gpu,
+    HostMemory,
+    Lane,
+    LineUsage,
+    Outcome,
+    Profile,
+    Report,
+    Timeline,
+)
+from oommagic.units import GIB, MIB
+
+Unit = Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
+
+MONITORING = Engine("monitoring", "Python 3.12 has it, and nothing else was using it.")
+HOST = HostMemory(
+    before_bytes=612 * MIB,
+    after_bytes=1180 * MIB,
+    peak_bytes=1240 * MIB,
+    file_peak_bytes=210 * MIB,
+    source="the kernel's high-water mark",
+    is_exact=True,
+    limit_bytes=int(23.5 * GIB),
+    limit_source="the cgroup's limit, memory.max",
+)
+VERSIONS = {"oommagic": "0.1.0", "Python": "3.12.1", "TensorFlow": "2.20.0", "Keras": "3.13.2"}
+
+TRAINING_CELL = """\
+import keras
+import numpy as np
+
+# A small residual network on synthetic images.
+images = np.random.rand(4096, 128, 128, 3).astype("float32")
+labels = np.random.randint(0, 10, 4096)
+
+def block(x, filters):
+\ty = keras.layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
+\treturn keras.layers.Add()([keras.layers.Conv2D(filters, 1)(x), y])
+
+inputs = keras.Input((128, 128, 3))
+x = keras.layers.Rescaling(1 / 255)(inputs)
+for filters in (32, 64, 128, 256):
+    x = block(x, filters)
+    x = keras.layers.MaxPooling2D()(x)
+outputs = keras.layers.Dense(10)(keras.layers.GlobalAveragePooling2D()(x))
+model = keras.Model(inputs, outputs)
+
+model.compile(
+    optimizer="adam",
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+)
+print("数据 ready 🚀", images.shape)
+model.fit(images, labels, batch_size=256, epochs=5, validation_split=0.1, verbose=2)
+model.save("model.keras")"""
+
+
+def failed_training() -> Report:
+    """Make the report of a cell of 25 lines that ran out of memory on one of two devices."""
+    lines = TRAINING_CELL.split("\n")
+    usages = {
+        1: _ran(1, 1.84, 310, 930),
+        2: _ran(1, 0.00002, 0, 930),
+        5: _ran(1, 0.91, 192, 1122),
+        6: _ran(1, 0.0004, 0, 1122),
+        8: _ran(1, 0.00001, 0, 1122),
+        9: _ran(4, 0.044, 1, 1128, cpu=(2, 2), gpu=(5, 5), worst_s=0.019),
+        10: _ran(4, 0.012, 0, 1130, cpu=(0, 2), gpu=(1, 6), worst_s=0.004),
+        12: _ran(1, 0.003, 0, 1130, cpu=(0, 2), gpu=(0, 6)),
+        13: _ran(1, 0.004, 0, 1130, cpu=(0, 2), gpu=(0, 6)),
+        14: _ran(5, 0.00003, 0, 1130, cpu=(0, 2), gpu=(0, 6), worst_s=0.00001),
+        15: _ran(4, 0.0002, 0, 1130, cpu=(0, 2), gpu=(0, 6), worst_s=0.0001),
+        16: _ran(4, 0.006, 0, 1130, cpu=(0, 2), gpu=(0, 6), worst_s=0.002),
+        17: _ran(1, 0.008, 0, 1130, cpu=(0, 2), gpu=(1, 7)),
+        18: _ran(1, 0.004, 0, 1130, cpu=(0, 2), gpu=(0, 7)),
+        20: _ran(1, 0.011, 0, 1130, cpu=(0, 2), gpu=(0, 7)),
+        24: _ran(1, 0.00009, 0, 1130, cpu=(0, 2), gpu=(0, 7)),
+        25: _ran(1, 11.42, 58, 1240, cpu=(1, 190), gpu=(14, 7935)),
+    }
+    report = Report(
+        source=TRAINING_CELL,
+        started_at="2026-11-18 11:40:02",
+        elapsed_s=14.24,
+        outcome=Outcome(
+            "failed",
+            "tensorflow.python.framework.errors_impl.ResourceExhaustedError",
+            "OOM when allocating tensor with shape[256,256,128,128] and type float on "
+            "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc\n[[more]]",
+            25,
+        ),
+        engine=MONITORING,
+        profile=Profile(
+            tuple(
+                replace(usages.get(number, LineUsage(0, "")), line_number=number, source=source)
+                for number, source in enumerate(lines, start=1)
+            )
+        ),
+        host=HOST,
+        devices=(
+            DeviceMemory("GPU:0", 0, 21 * MIB, 7935 * MIB, 8000 * MIB),
+            DeviceMemory("CPU:0", 0, 3 * MIB, 190 * MIB, 512 * MIB),
+        ),
+        gpus=(Gpu(0, "NVIDIA T4", 15 * GIB, 2100 * MIB, 87.0, 66.0, 61.0),),
+        notes=("TensorFlow was imported on line 1; device figures begin there.",),
+        versions=VERSIONS,
+    )
+    return replace(report, timeline=_training_timeline())
+
+
+def short_cell() -> Report:
+    """Make the report of five lines without any device, one of them a comment."""
+    sources = (
+        "import numpy as np",
+        "# half a gigabyte",
+        "a = np.ones((8192, 8192))",
+        "b = np.memmap('data.bin').sum()",
+        "del a",
+    )
+    usages = (
+        _ran(1, 0.00001, 0, 612),
+        LineUsage(0, ""),
+        _ran(1, 0.21, 512, 1124),
+        _ran(1, 0.13, 0, 1324, file_mib=200),
+        _ran(1, 0.02, -512, 1324),
+    )
+    return Report(
+        source="\n".join(sources),
+        started_at="2026-11-18 11:41:00",
+        elapsed_s=0.36,
+        outcome=Outcome("finished"),
+        engine=Engine("settrace", "Python 3.11 has no sys.monitoring."),
+        profile=Profile(_numbered(sources, usages)),
+        host=replace(HOST, peak_bytes=1324 * MIB, after_bytes=812 * MIB),
+        notes=("TensorFlow was not imported, so there are no device figures.",),
+        versions={"oommagic": "0.1.0", "Python": "3.11.7"},
+    )
+
+
+def hot_loop() -> Report:
+    """Make the report of a loop too hot to watch, that calls a function asked for by name."""
+    sources = ("total = 0", "for i in range(9_000_000):", "    total += step(i)", "total")
+    usages = (
+        _ran(1, 0.000004, 0, 612),
+        replace(_ran(8_991_204, 0.71, 0, 613, worst_s=0.0007), is_partial=True),
+        replace(_ran(8_991_203, 2.05, 0.25, 613, worst_s=0.002), is_partial=True),
+        _ran(1, 0.000002, 0, 613),
+    )
+    inner = ("def step(i):", "    # odd numbers only", "    return i if i % 2 else 0")
+    inner_usages = (LineUsage(0, ""), LineUsage(0, ""), usages[2])
+    return Report(
+        source="\n".join(sources),
+        started_at="2026-11-18 11:42:00",
+        elapsed_s=3.4,
+        outcome=Outcome("interrupted", "KeyboardInterrupt", "", 3),
+        engine=MONITORING,
+        profile=Profile(
+            _numbered(sources, usages),
+            (
+                FunctionProfile(
+                    "step",
+                    "cell 3",
+                    _numbered(inner, inner_usages),
+                    "Keras traced it into a graph: its lines ran once, at tracing.",
+                ),
+            ),
+        ),
+        host=replace(HOST, children_peak_bytes=0),
+        versions=VERSIONS,
+    )
+
+
+def empty_cell() -> Report:
+    """Make the report of a cell without a line."""
+    return Report(
+        source="",
+        started_at="2026-11-18 11:43:00",
+        elapsed_s=0.00004,
+        outcome=Outcome("finished"),
+        engine=MONITORING,
+        profile=Profile(()),
+        host=HOST,
+        versions=VERSIONS,
+    )
+
+
+def eight_gpus() -> Report:
+    """Make the report of one training line on eight GPUs, and a ninth left idle."""
+    names = [f"GPU:{i}" for i in (*range(2, 9), 10, 1)]
+    usage = {name: DeviceUsage(i * MIB, (9 + i) * GIB) for i, name in enumerate(names[:-1])}
+    lines = (
+        replace(_ran(1, 0.1, 1, 620), line_number=1, source="dataset = load()"),
+        replace(_ran(1, 61.0, 4, 900), line_number=2, source="model.fit(dataset)", devices=usage),
+    )
+    return replace(
+        empty_cell(),
+        source="dataset = load()\nmodel.fit(dataset)",
+        elapsed_s=61.1,
+        profile=Profile(lines),
+        devices=tuple(
+            DeviceMemory(name, 0, 0, usage[name].peak_bytes if name in usage else 0, 24 * GIB)
+            for name in names
+        ),
+    )
+
+
+HOSTILE = (
+    "</style></title><script>window.pwned=1</script><img src=x onerror='window.pwned=1'>\u202e\""
+)
+
+
+def hostile() -> Report:
+    """Make a report whose every text tries to break out of the page."""
+    line = replace(
+        _ran(2, 1.0, 1, 700),
+        line_number=1,
+        source=HOSTILE,
+        devices={HOSTILE: DeviceUsage(MIB, MIB)},
+    )
+    times = (0.5, 1.0)
+    return Report(
+        source=HOSTILE,
+        started_at=HOSTILE,
+        elapsed_s=1.0,
+        outcome=Outcome("failed", HOSTILE, HOSTILE, 1),
+        engine=Engine("sampling", HOSTILE),
+        profile=Profile((line,), (FunctionProfile(HOSTILE, HOSTILE, (line,), HOSTILE),)),
+        host=replace(HOST, source=HOSTILE, limit_source=HOSTILE),
+        devices=(DeviceMemory(HOSTILE, 0, MIB, MIB, None, HOSTILE),),
+        gpus=(Gpu(0, HOSTILE, note=HOSTILE),),
+        timeline=Timeline(
+            times,
+            (1, 1),
+            (
+                Lane(HOSTILE, "bytes", (1.0, 2.0), (1.0, 2.0)),
+                Lane(HOSTILE, "percent", (0.0, 0.0), (0.0, 0.0)),
+            ),
+        ),
+        notes=(HOSTILE,),
+        versions={HOSTILE: HOSTILE},
+    )
+
+
+def any_report() -> st.SearchStrategy[Report]:
+    """Draw any report that the types allow, sensible or not."""
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    figures = st.integers(-(2**63) + 1, 2**63 - 1)
+    st.register_type_strategy(float, finite)
+    st.register_type_strategy(int, figures)
+    return cast("st.SearchStrategy[Report]", st.from_type(Report))
+
+
+def _ran(  # noqa: PLR0913 - a line has that many figures
+    hits: int,
+    elapsed_s: float,
+    host_mib: float,
+    host_peak_mib: float,
+    *,
+    cpu: tuple[int, int] | None = None,
+    gpu: tuple[int, int] | None = None,
+    file_mib: int = 0,
+    worst_s: float | None = None,
+) -> LineUsage:
+    devices = {
+        name: DeviceUsage(usage[0] * MIB, usage[1] * MIB)
+        for name, usage in (("CPU:0", cpu), ("GPU:0", gpu))
+        if usage is not None
+    }
+    return LineUsage(
+        0,
+        "",
+        hits,
+        elapsed_s,
+        elapsed_s if worst_s is None else worst_s,
+        int(host_mib * MIB),
+        int(host_peak_mib * MIB),
+        file_mib * MIB,
+        devices=devices,
+    )
+
+
+def _numbered(sources: tuple[str, ...], usages: tuple[LineUsage, ...]) -> tuple[LineUsage, ...]:
+    pairs = zip(sources, usages, strict=True)
+    return tuple(
+        replace(usage, line_number=number, source=source)
+        for number, (source, usage) in enumerate(pairs, start=1)
+    )
+
+
+def _training_timeline() -> Timeline:
+    times = tuple(0.05 * (i + 1) for i in range(284))
+    numbers = tuple(1 if t < 1.84 else 5 if t < 2.75 else 0 if t < 2.82 else 25 for t in times)
+
+    def lane(name: str, unit: Unit, height: float, base: float = 0.0) -> Lane:
+        highs = tuple(base + height * math.sin(t * 3) ** 2 * min(1, t / 9) for t in times)
+        return Lane(name, unit, tuple(value * 0.96 for value in highs), highs)
+
+    return Timeline(
+        times,
+        numbers,
+        (
+            lane("host", "bytes", 620.0 * MIB, 612.0 * MIB),
+            lane("CPU:0", "bytes", 190.0 * MIB),
+            lane("GPU:0", "bytes", 7935.0 * MIB),
+            lane("CPU", "percent", 180.0, 10.0),
+            lane("disk read", "bytes/s", 140.0 * MIB),
+            lane("disk write", "bytes/s", 0.0),
+            lane("network received", "bytes/s", 0.0),
+            lane("GPU 0 busy", "percent", 95.0),
+            lane("GPU 0 temperature", "celsius", 26.0, 41.0),
+        ),
+    )

@@ -1,0 +1,283 @@
+"""Each NVIDIA GPU as its driver sees it.
+
+Nothing here raises for what a driver does: a machine without one, a sensor that a GPU lacks,
+a GPU that is lost in the middle of a run are each said in a sentence.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from oommagic.report import Gpu
+
+_HOST_PID_NAMESPACE = "pid:[4026531836]"  # the number that Linux reserves for the first one
+
+_ESTIMATED = (
+    "What others hold is the GPU's use less what this process's allocators hold, "
+    "so it includes some hundred megabytes of CUDA's own."
+)
+_UNKNOWN = (
+    "What others hold is not known: the driver's list of processes cannot be relied on here, "
+    "and what this process holds was not measured."
+)
+
+
+class Gpus:
+    """The GPUs of this machine, from `open_gpus` to `close`.
+
+    `status` says in one sentence what can be seen.
+    """
+
+    def __init__(
+        self, status: str, devices: Sequence["_Device"] = (), nvml: ModuleType | None = None
+    ) -> None:
+        self.status: Final = status
+        self._devices = devices
+        self._nvml = nvml
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say which GPUs stopped answering: one sentence for each, however often it was asked."""
+        return tuple(device.lost for device in self._devices if device.lost)
+
+    def read(self, own_bytes: Mapping[int, int] | None = None) -> tuple[Gpu, ...]:
+        """Ask every GPU.
+
+        `own_bytes` is what this process's allocators hold on the GPU of each index; it
+        serves where the driver's list of processes cannot be relied on.
+        """
+        if self._nvml is None:
+            return ()
+        own = own_bytes or {}
+        return tuple(device.read(own.get(device.index)) for device in self._devices)
+
+    def index_at(self, bus_id: str) -> int | None:
+        """Find the GPU at a PCI bus id such as `0000:00:04.0`.
+
+        TensorFlow counts only the GPUs that it may use, in CUDA's order, so that its `GPU:0`
+        can be any of these; but it tells the bus id.
+        """
+        address = _bus_address(bus_id)
+        found = (d.index for d in self._devices if d.bus_address == address)
+        return next(found, None) if address else None
+
+    def close(self) -> None:
+        """Give the driver back, once. It counts its users: the user's own session stays open."""
+        nvml, self._nvml = self._nvml, None
+        if nvml is not None:
+            _shut_down(nvml)
+
+
+def open_gpus(root: Path = Path("/")) -> Gpus:
+    """Open NVML; where that is not possible the result has no GPUs and says why.
+
+    `root` is where `proc` lies, which tells whether this process is in a container.
+    """
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Gpus(_why_not(pynvml, error))
+    try:
+        count: int = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        _shut_down(pynvml)
+        return Gpus(_why_not(pynvml, error))
+    has_host_pids = _has_host_pids(root)
+    devices = [_Device(pynvml, index, has_host_pids=has_host_pids) for index in range(count)]
+    return Gpus(_what_is_seen(count), devices, pynvml)
+
+
+class _LostError(Exception):
+    """The GPU or its driver is gone; asking again is of no use."""
+
+
+class _Device:
+    """One GPU, and the sentence to say once it is lost."""
+
+    def __init__(self, nvml: ModuleType, index: int, *, has_host_pids: bool) -> None:
+        self.index = index
+        self.lost = ""
+        self.bus_address: tuple[int, ...] | None = None
+        self._nvml = nvml
+        self._has_host_pids = has_host_pids
+        self._name = f"GPU {index}"
+        self._unanswered: list[str] = []
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        except nvml.NVMLError as error:
+            self.lost = f"GPU {index} cannot be asked ({error})."
+            return
+        self._identify()
+
+    def read(self, own_bytes: int | None) -> Gpu:
+        """Ask for every figure; one that is not answered is None and named in the note."""
+        if not self.lost:
+            try:
+                return self._read(own_bytes)
+            except _LostError as error:
+                self.lost = (
+                    f"GPU {self.index} ({self._name}) stopped answering ({error}): "
+                    "its figures end there."
+                )
+        return Gpu(self.index, self._name, note=self.lost)
+
+    def _read(self, own_bytes: int | None) -> Gpu:
+        nvml, handle = self._nvml, self._handle
+        self._unanswered = []
+        memory = self._ask("memory", self._memory)
+        others, others_note = self._held_by_others(memory.used if memory else None, own_bytes)
+        load = self._ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        milliwatts = self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        temperature = self._ask("temperature", self._temperature)
+        return Gpu(
+            index=self.index,
+            name=self._name,
+            total_bytes=memory.total if memory else None,
+            used_by_others_bytes=others,
+            utilization_percent=float(load.gpu) if load else None,
+            temperature_c=None if temperature is None else float(temperature),
+            power_w=None if milliwatts is None else milliwatts / 1000,
+            note=" ".join(filter(None, (self._unanswered_note(), others_note))),
+        )
+
+    def _identify(self) -> None:
+        nvml, handle = self._nvml, self._handle
+        try:
+            name = self._ask("name", lambda: nvml.nvmlDeviceGetName(handle))
+            pci = self._ask("bus", lambda: nvml.nvmlDeviceGetPciInfo(handle))
+        except _LostError as error:
+            self.lost = f"GPU {self.index} cannot be asked ({error})."
+            return
+        self._name = name or self._name
+        self.bus_address = (pci.domain, pci.bus, pci.device) if pci else None
+
+    def _ask(self, what: str, question: Callable[[], Any]) -> Any:  # noqa: ANN401 (what NVML gives)
+        """Give the driver's answer, or None; an answer that says that it is gone is raised."""
+        nvml = self._nvml
+        try:
+            return question()
+        except nvml.NVMLError as error:
+            if error.value in {
+                nvml.NVML_ERROR_UNINITIALIZED,
+                nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+                nvml.NVML_ERROR_GPU_IS_LOST,
+                nvml.NVML_ERROR_RESET_REQUIRED,
+            }:
+                raise _LostError(str(error)) from error
+            self._unanswered.append(f"{what} ({error})")
+            return None
+
+    def _unanswered_note(self) -> str:
+        if not self._unanswered:
+            return ""
+        return f"The driver does not give this GPU's {', '.join(self._unanswered)}."
+
+    def _memory(self) -> Any:  # noqa: ANN401 (one of NVML's two records)
+        """Give total and used bytes, the driver's own reserve left out where it can be told."""
+        nvml = self._nvml
+        try:
+            return nvml.nvmlDeviceGetMemoryInfo(self._handle, version=nvml.nvmlMemory_v2)
+        except (
+            nvml.NVMLError_FunctionNotFound,
+            nvml.NVMLError_NotSupported,
+            nvml.NVMLError_ArgumentVersionMismatch,
+        ):
+            return nvml.nvmlDeviceGetMemoryInfo(self._handle)
+
+    def _temperature(self) -> int:
+        """Ask the old way, which every driver up to CUDA 13 knows, else the new one."""
+        nvml = self._nvml
+        try:
+            degrees = nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)
+        except nvml.NVMLError_FunctionNotFound:
+            degrees = nvml.nvmlDeviceGetTemperatureV(self._handle, nvml.NVML_TEMPERATURE_GPU)
+        return int(degrees)
+
+    def _held_by_others(self, used: int | None, own_bytes: int | None) -> tuple[int | None, str]:
+        """Give what other processes hold, and a note where that is an estimate or not known."""
+        held = self._bytes_by_process() if self._has_host_pids else {}
+        own = held.pop(os.getpid(), None)
+        # We hold memory and are not in the list: it is not of the processes that we know.
+        is_stranger = own is None and bool(own_bytes)
+        if (held or own is not None) and not is_stranger:
+            return sum(held.values()), ""
+        if used is None or own_bytes is None:
+            return None, _UNKNOWN
+        return max(0, used - own_bytes), _ESTIMATED
+
+    def _bytes_by_process(self) -> dict[int, int]:
+        """Give what each process holds, or nothing at all unless every process is known.
+
+        A process that computes and draws is in both lists, with all its memory in each.
+        (The functions without a version raise something else than an NVMLError on an old driver.)
+        """
+        nvml = self._nvml
+        held: dict[int, int] = {}
+        for list_processes in (
+            nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+            nvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        ):
+            in_list: Counter[int] = Counter()
+            try:
+                for process in list_processes(self._handle):
+                    in_list[process.pid] += process.usedGpuMemory
+            except (nvml.NVMLError, TypeError):
+                # No such list, or a process without a figure (None) in it.
+                return {}
+            for pid, count in in_list.items():
+                held[pid] = max(count, held.get(pid, 0))
+        return held
+
+
+def _what_is_seen(count: int) -> str:
+    if count == 0:
+        return "The NVIDIA driver has no GPU: GPU sensors are not shown."
+    return f"{count} NVIDIA GPU{'' if count == 1 else 's'}, read through NVML."
+
+
+def _why_not(nvml: ModuleType, error: Exception) -> str:
+    reasons = {
+        nvml.NVMLError_LibraryNotFound: "No NVIDIA driver on this machine",
+        nvml.NVMLError_DriverNotLoaded: "The NVIDIA driver is installed but not loaded",
+        nvml.NVMLError_NoPermission: "This user may not ask the NVIDIA driver",
+        nvml.NVMLError_FunctionNotFound: "The NVIDIA driver is too old to be asked",
+        nvml.NVMLError_LibRmVersionMismatch: (
+            "The NVIDIA driver was updated and waits for a restart of the machine"
+        ),
+    }
+    reason = reasons.get(type(error), f"The NVIDIA driver does not answer ({error})")
+    return f"{reason}: GPU sensors are not shown."
+
+
+def _shut_down(nvml: ModuleType) -> None:
+    try:
+        nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        # A driver that has gone away has nothing left to give back.
+        return
+
+
+def _has_host_pids(root: Path) -> bool:
+    """Tell whether process numbers here are the ones that the driver uses.
+
+    In a container they are not: the driver lists the machine's numbers, or nothing.
+    """
+    try:
+        return str((root / "proc/self/ns/pid").readlink()) == _HOST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def _bus_address(bus_id: str) -> tuple[int, ...] | None:
+    """Read `00000000:00:04.0` or `0000:00:04.0` as domain, bus and device."""
+    domain, _, rest = bus_id.partition(":")
+    bus, _, device = rest.partition(":")
+    try:
+        return int(domain, 16), int(bus, 16), int(device.partition(".")[0], 16)
+    except ValueError:
+        return None

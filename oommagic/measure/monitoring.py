@@ -1,0 +1,82 @@
+"""Which line is running, by `sys.monitoring` (Python 3.12 and newer).
+
+Events are switched on for the watched code objects alone, so all other code runs untouched.
+"""
+
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from oommagic.measure.ledger import Ledger
+
+# Not the ids of a debugger, of coverage or of cProfile: those stay free for the user's own tools.
+_OUR_TOOL_IDS = (4, 3, 5)
+_TOOL_NAME = "oommagic"
+
+
+if sys.version_info >= (3, 12):
+    _monitoring = sys.monitoring
+    _EVENTS = _monitoring.events
+
+    def free_tool_id() -> int | None:
+        """Return a tool id that nobody uses."""
+        return next((i for i in _OUR_TOOL_IDS if _monitoring.get_tool(i) is None), None)
+
+    class MonitoringEngine:
+        """Listens to the lines, returns and yields of the watched code."""
+
+        def __init__(self, ledger: Ledger, tool_id: int) -> None:
+            self._ledger = ledger
+            self._tool_id = tool_id
+            self._watched: dict[int, CodeType] = {}
+
+        def start(self) -> None:
+            """Take the tool id and register the callbacks."""
+            _monitoring.use_tool_id(self._tool_id, _TOOL_NAME)
+            for event, callback in self._callbacks().items():
+                _monitoring.register_callback(self._tool_id, event, callback)
+
+        def watch(self, code: CodeType, guarded_lines: frozenset[int]) -> None:  # noqa: ARG002
+            """Report the lines of one code object from now on."""
+            self._watched[id(code)] = code
+            wanted = _EVENTS.LINE | _EVENTS.PY_RETURN | _EVENTS.PY_YIELD | _EVENTS.PY_RESUME
+            _monitoring.set_local_events(self._tool_id, code, wanted)
+
+        def adopt(self, frame: FrameType) -> None:  # noqa: ARG002
+            """Do nothing more: events reach frames that run already."""
+
+        def tick(self, *, silenced: bool) -> None:
+            """Switch silenced locations on again."""
+            if silenced:
+                _monitoring.restart_events()
+
+        def stop(self) -> str:
+            """Leave no event, callback or tool id behind."""
+            if _monitoring.get_tool(self._tool_id) != _TOOL_NAME:
+                return "The cell freed oommagic's tool id: lines after that were not measured."
+            for code in self._watched.values():
+                _monitoring.set_local_events(self._tool_id, code, _EVENTS.NO_EVENTS)
+            for event in self._callbacks():
+                _monitoring.register_callback(self._tool_id, event, None)
+            _monitoring.free_tool_id(self._tool_id)
+            return ""
+
+        def _callbacks(self) -> dict[int, Any]:
+            return {
+                _EVENTS.LINE: self._on_line,
+                _EVENTS.PY_RETURN: self._on_leave,
+                _EVENTS.PY_YIELD: self._on_leave,
+                _EVENTS.PY_RESUME: self._on_resume,
+            }
+
+        def _on_line(self, code: CodeType, line: int) -> Any:
+            silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)
+            return _monitoring.DISABLE if silence else None
+
+        def _on_leave(self, code: CodeType, offset: int, value: object) -> Any:  # noqa: ARG002
+            silence = self._ledger.left(id(sys._getframe(1)))
+            return _monitoring.DISABLE if silence else None
+
+        def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
+            frame = sys._getframe(1)
+            self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)

@@ -1,0 +1,239 @@
+"""Records one run with one tracer and the meters, and puts everything back.
+
+What is profiled need not exist yet when a recording begins: IPython compiles a cell statement
+by statement, and hands each over to `watch` just before it runs.
+"""
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+
+from oommagic._version import __version__
+from oommagic.cell import CellText, Statement
+from oommagic.measure import engines
+from oommagic.measure.functions import code_and_nested, find_function, line_span, listing_of
+from oommagic.measure.host import open_host_meter
+from oommagic.measure.lanes import Lanes
+from oommagic.measure.ledger import Ledger, Tally
+from oommagic.measure.limits import host_limit
+from oommagic.measure.nvml import open_gpus
+from oommagic.measure.ticker import Ticker
+from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
+from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
+from oommagic.tf.allocator import Allocators
+from oommagic.tf.functions import traced_functions
+
+# Walking through all processes for children costs milliseconds: five times a second will do.
+_CHILDREN_EVERY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to record, and how."""
+
+    functions: tuple[str, ...] = ()
+    engine: str = "auto"
+    include_children: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the lines of one code object stand; `shift` leads from its lines to the listing's."""
+
+    code: CodeType
+    filename: str
+    text: CellText
+    shift: int = 0
+
+    def statement_of(self, line: int) -> Statement:
+        """Name the statement that a line belongs to."""
+        return self.text.statement(self.filename, line + self.shift)
+
+
+class Recorder:
+    """One recording: `start`, `watch` what runs, `stop`."""
+
+    def __init__(self, request: Request, namespace: Mapping[str, object]) -> None:
+        self._request = request
+        self._namespace = namespace
+        self.engine, make_engine = engines.choose(request.engine)
+        self._host = open_host_meter()
+        self._devices = Allocators()
+        self._gpus = open_gpus()
+        self._ledger = Ledger(self._host, self._devices, self._statement_of)
+        self._line_engine = make_engine(self._ledger)
+        self._ticker = Ticker(self._on_tick)
+        self._lanes = Lanes(self._host, self._devices, self._gpus)
+        self._places: dict[int, Place] = {}
+        self._listings: dict[str, Listing] = {}
+        self._notes: list[str] = []
+        self._thread_id = threading.get_ident()
+        self._process_id = os.getpid()
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Begin to measure; nothing is reported before code is watched."""
+        for name in self._request.functions:
+            self._watch_function(name)
+        self._host.start()
+        self._ledger.open()
+        self._started = time.perf_counter()
+        self._ticker.start()
+        self._line_engine.start()
+
+    def watch(self, code: CodeType, text: CellText, shift: int = 0) -> None:
+        """Profile a piece of the cell, and all functions that it defines."""
+        for inner in code_and_nested(code):
+            self._watch_code(Place(inner, CELL, text, shift))
+            if inner.co_qualname in self._request.functions:
+                self._list_defined_here(inner, text, shift)
+
+    def watch_frame(self, frame: FrameType, text: CellText) -> None:
+        """Profile a frame that runs already, from its next line on."""
+        for code in code_and_nested(frame.f_code):
+            self._watch_code(Place(code, CELL, text))
+        self._line_engine.adopt(frame)
+
+    def stop(self) -> Recording:
+        """Stop measuring and leave nothing behind, whatever happens on the way."""
+        with ExitStack() as closing:
+            closing.callback(self._host.close)
+            closing.callback(self._devices.close)
+            closing.callback(self._gpus.close)
+            closing.callback(self._stop_ticker)
+            note = self._line_engine.stop()
+            elapsed_s = time.perf_counter() - self._started
+            self._ledger.close()
+            self._notes += [note] if note else []
+            return self._recording(elapsed_s)
+
+    def _stop_ticker(self) -> None:
+        # A forked child runs on without the thread, and would wait for it forever.
+        if os.getpid() == self._process_id:
+            self._ticker.stop()
+
+    def _watch_function(self, name: str) -> None:
+        function = find_function(name, self._namespace)
+        listing = listing_of(name, function) if function else None
+        if function is None or listing is None:
+            return
+        self._listings[name] = listing
+        for code in code_and_nested(function.__code__):
+            self._watch_code(
+                Place(code, listing.filename, listing.text, 1 - listing.first_line)
+            )
+
+    def _watch_code(self, place: Place) -> None:
+        self._places[id(place.code)] = place
+        guarded = frozenset(line - place.shift for line in place.text.guarded_lines)
+        self._line_engine.watch(place.code, guarded)
+
+    def _list_defined_here(self, code: CodeType, text: CellText, shift: int) -> None:
+        first, last = (line + shift for line in line_span(code))
+        part = replace(text, lines=text.lines[first - 1 : last])
+        self._listings[code.co_qualname] = Listing(code.co_qualname, CELL, first, part)
+
+    def _statement_of(self, code_id: int, line: int) -> Statement:
+        return self._places[code_id].statement_of(line)
+
+    def _on_tick(self, count: int) -> None:
+        self._line_engine.tick(silenced=self._ledger.tick())
+        line = self._ledger.line_of(self._thread_id)
+        self._lanes.sample(count, time.perf_counter() - self._started, self._cell_line(line))
+        if self._request.include_children and count % _CHILDREN_EVERY == 0:
+            self._ledger.note_children(self._lanes.children_bytes())
+
+    def _cell_line(self, at: tuple[int, int] | None) -> int:
+        place = self._places.get(at[0]) if at else None
+        return at[1] + place.shift if at and place and place.filename == CELL else 0
+
+    def _recording(self, elapsed_s: float) -> Recording:
+        return Recording(
+            readings=tuple(map(self._reading, self._ledger.tallies)),
+            engine=self.engine,
+            elapsed_s=elapsed_s,
+            host=self._host_memory(),
+            devices=tuple(self._device_memory()),
+            gpus=self._lanes.gpus_now,
+            timeline=self._lanes.store.timeline(),
+            listings=tuple(self._listings.values()),
+            traced=tuple(self._traced_lines()),
+            notes=tuple([*self._notes, *self._more_notes()]),
+            versions={
+                "oommagic": __version__,
+                "Python": platform.python_version(),
+                **self._devices.version(),
+            },
+        )
+
+    def _reading(self, tally: Tally) -> LineReading:
+        place = self._places[tally.code_id]
+        return LineReading(
+            filename=place.filename,
+            function=place.code.co_qualname,
+            line_number=tally.line + (place.shift if place.filename == CELL else 0),
+            hits=tally.hits,
+            elapsed_s=tally.elapsed,
+            worst_s=tally.worst,
+            host_delta_bytes=tally.own_delta,
+            host_peak_bytes=tally.own_peak,
+            file_delta_bytes=tally.file_delta,
+            children_peak_bytes=tally.children_peak,
+            devices={
+                name: DeviceUsage(tally.device_deltas.get(name, 0), peak)
+                for name, peak in tally.device_peaks.items()
+            },
+            is_partial=tally.is_partial or self.engine.name == "sampling",
+            is_shared=tally.is_shared,
+            ran_at_tracing=tally.ran_at_tracing,
+        )
+
+    def _host_memory(self) -> HostMemory:
+        totals, limit = self._ledger.totals, host_limit()
+        return HostMemory(
+            before_bytes=totals.own_before,
+            after_bytes=totals.own_now,
+            peak_bytes=totals.own_peak,
+            file_peak_bytes=totals.file_peak,
+            source=self._host.source,
+            is_exact=self._host.is_exact,
+            limit_bytes=limit.bytes,
+            limit_source=limit.source,
+            children_peak_bytes=totals.children_peak if self._request.include_children else None,
+        )
+
+    def _device_memory(self) -> Iterator[DeviceMemory]:
+        totals = self._ledger.totals
+        for name, peak in totals.device_peak.items():
+            yield DeviceMemory(
+                name=name,
+                before_bytes=totals.device_before[name],
+                after_bytes=totals.device_now[name],
+                peak_bytes=peak,
+                limit_bytes=self._devices.limit_bytes(name),
+            )
+
+    def _traced_lines(self) -> Iterator[TracedLines]:
+        for function in traced_functions(self._namespace):
+            place = self._places.get(id(function.code))
+            if place is not None:
+                shift = place.shift if place.filename == CELL else 0
+                first, last = (line + shift for line in line_span(function.code))
+                yield TracedLines(function.name, place.filename, first, last, function.traces)
+
+    def _more_notes(self) -> Iterator[str]:
+        for name in self._request.functions:
+            if name not in self._listings:
+                yield (
+                    f"-f {name}: there is no Python function of that name in this notebook or "
+                    "in an imported module; import its module first, or check the spelling."
+                )
+        if not self._devices.names:
+            yield self._devices.status()
+        yield self._gpus.status
+        yield from self._gpus.notes

@@ -1,0 +1,169 @@
+"""One run, end to end, and the runs before it."""
+
+import ast
+import datetime
+import linecache
+import sys
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from types import CodeType, FrameType, TracebackType
+
+from oommagic.cell import CellText
+from oommagic.errors import UsageError
+from oommagic.explain.attribution import profile_of, tracing_notes
+from oommagic.measure.recorder import Recorder, Request
+from oommagic.recording import CELL, Listing, Recording
+from oommagic.report import Outcome, Report
+
+_KEPT_REPORTS = 20
+_LONGEST_MESSAGE = 4000
+
+_reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
+_running: "Run | None" = None
+
+
+class Run:
+    """A recording that runs, and what it needs to become a report."""
+
+    def __init__(self, request: Request, namespace: Mapping[str, object]) -> None:
+        global _running  # noqa: PLW0603 (one process has one high-water mark: one run at a time)
+        if _running is not None:
+            raise UsageError(
+                "A recording runs already, and a process has only one high-water mark of its "
+                "memory. Take one of %%oomprofile and oommagic.profile() away."
+            )
+        self._recorder = Recorder(request, namespace)
+        self._started_at = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
+        _running = self
+        self._recorder.start()
+
+    def watch(self, code: CodeType, text: CellText, shift: int = 0) -> None:
+        """Profile a piece of the cell that is about to run."""
+        self._recorder.watch(code, text, shift)
+
+    def watch_frame(self, frame: FrameType, text: CellText) -> None:
+        """Profile a frame that runs already."""
+        self._recorder.watch_frame(frame, text)
+
+    def finish(self, listing: Listing, outcome: Outcome) -> Report:
+        """Stop, and keep the report."""
+        report = self._report(self.stop(), listing, outcome)
+        _reports.append(report)
+        return report
+
+    def stop(self) -> Recording:
+        """Stop, and leave nothing behind."""
+        global _running  # noqa: PLW0603 (see above)
+        _running = None
+        return self._recorder.stop()
+
+    def _report(self, recording: Recording, listing: Listing, outcome: Outcome) -> Report:
+        return Report(
+            source="\n".join(listing.text.lines),
+            started_at=self._started_at,
+            elapsed_s=recording.elapsed_s,
+            outcome=outcome,
+            engine=recording.engine,
+            profile=profile_of(recording, listing),
+            host=recording.host,
+            devices=recording.devices,
+            gpus=recording.gpus,
+            timeline=recording.timeline,
+            notes=(*recording.notes, *tracing_notes(recording)),
+            versions=recording.versions,
+        )
+
+
+def last_report() -> Report:
+    """Return the report of the last profiled cell or block."""
+    if not _reports:
+        raise UsageError("Nothing was profiled yet: put %%oomprofile on top of a cell and run it.")
+    return _reports[-1]
+
+
+def outcome_of(error: BaseException | None, shifts: Mapping[str, int]) -> Outcome:
+    """Say how a run ended, and at which line of the profiled source.
+
+    `shifts` has the source's file names, and how far their lines are from the listing's.
+    """
+    if error is None:
+        return Outcome("finished")
+    lines = [
+        number + shifts[frame.f_code.co_filename]
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_filename in shifts
+    ]
+    return Outcome(
+        kind="interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
+        error_type=type(error).__name__,
+        message=_message(error),
+        line_number=lines[-1] if lines else None,
+    )
+
+
+def _message(error: BaseException) -> str:
+    # Python's own formatting survives a user's exception whose __str__ fails.
+    line = "".join(traceback.format_exception_only(error)).strip()
+    return line.partition(": ")[2][:_LONGEST_MESSAGE]
+
+
+class ProfiledBlock:
+    """The body of a `with oommagic.profile()`; `report` is there once the body has ended."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._report: Report | None = None
+        self._run: Run | None = None
+
+    @property
+    def report(self) -> Report:
+        """The report of the block."""
+        if self._report is None:
+            raise UsageError("The block still runs: its report is there when it has ended.")
+        return self._report
+
+    def __enter__(self) -> "ProfiledBlock":
+        frame = sys._getframe(1)
+        self._filename = frame.f_code.co_filename
+        self._listing = _block_at(frame)
+        self._run = Run(self._request, {**frame.f_globals, **frame.f_locals})
+        self._run.watch_frame(frame, self._listing.text)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._run is not None:
+            run, self._run = self._run, None
+            self._report = run.finish(self._listing, outcome_of(error, {self._filename: 0}))
+
+
+def profile(
+    *functions: str, engine: str = "auto", include_children: bool = False
+) -> ProfiledBlock:
+    """Profile the body of a `with`, line by line; functions are named as for `-f`."""
+    return ProfiledBlock(Request(functions, engine, include_children))
+
+
+def _block_at(frame: FrameType) -> Listing:
+    """Find the body of the `with` statement that a frame is entering."""
+    source = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    text = CellText.of("".join(source))
+    for node in _with_statements(source):
+        if node.lineno <= frame.f_lineno < node.body[0].lineno:
+            first, last = node.body[0].lineno, node.end_lineno or node.lineno
+            return Listing("the block", CELL, first, replace(text, lines=text.lines[first - 1 : last]))
+    return Listing("the block", CELL, frame.f_lineno, replace(text, lines=()))
+
+
+def _with_statements(source: list[str]) -> list[ast.With | ast.AsyncWith]:
+    try:
+        tree = ast.parse("".join(source))
+    except SyntaxError:
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]

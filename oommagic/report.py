@@ -13,6 +13,8 @@ from oommagic import report_json
 
 FORMAT = 1
 
+LaneUnit = Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
@@ -43,6 +45,9 @@ class LineUsage:
     is_partial: bool = False
     """The line ran too often to watch every time: hits are a lower bound, and figures of the
     unwatched stretches are shared out among the lines of the loop."""
+    is_shared: bool = False
+    """The line ran too often to read memory every time: hits and time are exact, memory between
+    readings is shared out among the lines of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class Lane:
     """One figure over time: the lowest and the highest value in each interval."""
 
     name: str
-    unit: Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
+    unit: LaneUnit
     lows: tuple[float | None, ...]
     highs: tuple[float | None, ...]
 

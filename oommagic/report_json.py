@@ -100,7 +100,8 @@ def _replace(target: Path, text: str) -> None:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "")
     if target.exists() and not target.is_file():
-        raise ValueError(target)  # A device or a pipe: replacing it would take it away.
+        # Replacing it would take it away from whoever uses it.
+        raise OSError(errno.EEXIST, "it is a device or a pipe")
     draft = target.parent / f".oommagic-{secrets.token_hex(8)}.tmp"
     try:
         with draft.open("x", encoding="utf-8") as file:
@@ -121,7 +122,7 @@ def _reason(error: OSError) -> str:
     return _REASONS.get(error.errno or 0) or error.strerror or type(error).__name__
 
 
-def _encode_fields(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass
+def _encode_fields(value: Any) -> dict[str, object]:
     return {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
 
 
@@ -177,7 +178,7 @@ def _check_format(found: object, known: int) -> None:
         raise ReportFileError(message)
 
 
-def _decode(value: object, kind: Any, where: str) -> object:  # noqa: ANN401 - an annotation
+def _decode(value: object, kind: Any, where: str) -> object:
     origin = get_origin(kind)
     if origin is UnionType:
         inner = next(option for option in get_args(kind) if option is not NoneType)

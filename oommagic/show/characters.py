@@ -4,6 +4,7 @@ import unicodedata
 from itertools import accumulate
 
 _TAB_WIDTH = 4
+_MOST_LABEL = 24
 _JOINERS = "\u200c\u200d"
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _COMBINING_CATEGORIES = frozenset({"Mn", "Me"})
@@ -16,6 +17,11 @@ def visible(text: str) -> str:
     """
     expanded = text.rstrip("\r\n").expandtabs(_TAB_WIDTH)
     return "".join(map(_spelled, expanded))
+
+
+def label(name: str) -> str:
+    """Make a name of a device or a lane fit to stand at the head of a column."""
+    return cut(visible(name), _MOST_LABEL)
 
 
 def width(text: str) -> int:

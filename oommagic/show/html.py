@@ -161,7 +161,9 @@ def _moments(timeline: DrawnTimeline) -> str:
 def _lane(lane: DrawnLane, moments: Sequence[float], row: int) -> str:
     words = f"{lane.name} over time, between {lane.floor_text} and {lane.ceiling_text}"
     place = f"style='grid-row:{row}'"
-    band = "".join(_band(lane, moments))
+    # Filled up to the lowest value of each moment, a line at the highest: what lies between
+    # shows how much it moved within the moment.
+    area = "".join(_area(lane, moments))
     line = "".join(_line(lane.highs, moments))
     return (
         f"<div class='oom-lane' {place}>{escape(lane.name)}</div>"
@@ -169,7 +171,7 @@ def _lane(lane: DrawnLane, moments: Sequence[float], row: int) -> str:
         f"<span>{lane.floor_text}</span></div>"
         f"<div class='oom-plot oom-{lane.kind}' {place}>"
         f"<svg viewBox='0 0 1 1' height='37' preserveAspectRatio='none' role='img' "
-        f"aria-label='{escape(words)}'><path class='oom-band' d='{band}'/><path d='{line}'/></svg>"
+        f"aria-label='{escape(words)}'><path class='oom-area' d='{area}'/><path d='{line}'/></svg>"
         "</div>"
     )
 
@@ -179,9 +181,9 @@ def _line(heights: Values, moments: Sequence[float]) -> Iterator[str]:
         yield "M" + "L".join(_points(heights, moments, run))
 
 
-def _band(lane: DrawnLane, moments: Sequence[float]) -> Iterator[str]:
-    for run in runs_of_readings(lane.highs):
-        top = _points(lane.highs, moments, run)
+def _area(lane: DrawnLane, moments: Sequence[float]) -> Iterator[str]:
+    for run in runs_of_readings(lane.lows):
+        top = _points(lane.lows, moments, run)
         bottom = [f"{moments[i]:.4f} 1" for i in (run[-1], run[0])]
         yield "M" + "L".join([*top, *bottom]) + "Z"
 

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from oommagic.report import Lane, Report
-from oommagic.show.characters import visible
+from oommagic.show.characters import label, visible
 from oommagic.units import format_bytes, format_seconds
 
 _SAY: Mapping[str, Callable[[float], str]] = {
@@ -83,7 +83,7 @@ def draw(report: Report, most_moments: int = 240) -> DrawnTimeline | None:
         moment_texts=tuple(map(format_seconds, times)),
         moment_words=tuple(_words_for(number, words) for number in numbers),
         lanes=tuple(_drawn(lane, spans) for lane in moving),
-        quiet=tuple(visible(lane.name) for lane in lanes if lane not in moving),
+        quiet=tuple(label(lane.name) for lane in lanes if lane not in moving),
         stretches=tuple(_stretches(moments, numbers, words)),
     )
 
@@ -113,7 +113,7 @@ def _drawn(lane: Lane, spans: Sequence[range]) -> DrawnLane:
     floor, ceiling = _axis(lane.unit, [value for value in (*lows, *highs) if value is not None])
     say = _SAY[lane.unit]
     return DrawnLane(
-        name=visible(lane.name),
+        name=label(lane.name),
         kind=_kind(lane),
         lows=tuple(_height(value, floor, ceiling) for value in lows),
         highs=tuple(_height(value, floor, ceiling) for value in highs),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from oommagic.report import LineUsage, Report
-from oommagic.show.characters import visible
+from oommagic.show.characters import label, visible
 from oommagic.units import MIB, format_bytes, format_change, format_seconds
 
 FILE_NOISE_BYTES = MIB
@@ -155,7 +155,7 @@ def _host_measures(report: Report) -> Iterable[_Measure]:
 
 def _device_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
     names = busy_devices(report)
-    groups: Iterable[tuple[str, tuple[str, ...]]] = ((visible(name), (name,)) for name in names)
+    groups: Iterable[tuple[str, tuple[str, ...]]] = ((label(name), (name,)) for name in names)
     if len(names) > detail.most_devices:
         groups = [(f"{len(names)} devices", names)]
     for title, members in groups:

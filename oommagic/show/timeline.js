@@ -35,7 +35,7 @@ function linePath(heights, moments) {
     .join("");
 }
 
-function bandPath(heights, moments) {
+function areaPath(heights, moments) {
   return runs(heights)
     .map((run) => {
       const top = run.map((i) => `${moments[i]} ${1 - heights[i]}`).join("L");
@@ -44,6 +44,8 @@ function bandPath(heights, moments) {
     .join("");
 }
 
+// Filled up to the lowest value of each moment, a line at the highest: what lies between shows how
+// much it moved within the moment.
 function plot(lane, moments) {
   const box = element("div", `oom-plot oom-${lane.kind}`);
   const svg = document.createElementNS(SVG, "svg");
@@ -52,8 +54,8 @@ function plot(lane, moments) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   svg.append(
-    path("oom-band", bandPath(lane.heights, moments)),
-    path("", linePath(lane.heights, moments)),
+    path("oom-area", areaPath(lane.lows, moments)),
+    path("", linePath(lane.highs, moments)),
   );
   box.append(svg);
   return box;

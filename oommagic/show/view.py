@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from oommagic.report import DeviceMemory, Gpu, Outcome, Report
-from oommagic.show.characters import cut, visible
+from oommagic.show.characters import cut, label, visible
 from oommagic.show.lanes import DrawnTimeline, draw
 from oommagic.show.table import Detail, Table, all_lines, busy_devices, device_names, tables
 from oommagic.units import format_bytes, format_seconds
@@ -116,7 +116,7 @@ def _device_peaks(report: Report) -> Iterator[str]:
 
 
 def _device_peak(report: Report, device: DeviceMemory) -> str:
-    peak = f"{visible(device.name)} peak {_of_limit(device.peak_bytes, device.limit_bytes)}"
+    peak = f"{label(device.name)} peak {_of_limit(device.peak_bytes, device.limit_bytes)}"
     held = {
         line.line_number: line.devices[device.name].peak_bytes
         for line in report.profile.lines
@@ -166,7 +166,7 @@ def _facts(report: Report) -> Iterator[Fact]:
     busy = set(busy_devices(report))
     for device in _sorted_devices(report):
         idle = "" if device.name in busy else " No line used it."
-        yield Fact(visible(device.name), _device_words(device) + idle)
+        yield Fact(label(device.name), _device_words(device) + idle)
     for gpu in sorted(report.gpus, key=lambda gpu: gpu.index):
         yield Fact(f"GPU {gpu.index} (NVML)", _gpu_words(gpu))
     yield Fact("Run", ", ".join(_run_words(report)))

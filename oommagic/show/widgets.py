@@ -47,7 +47,8 @@ def _lane(lane: DrawnLane) -> dict[str, object]:
     return {
         "name": lane.name,
         "kind": lane.kind,
-        "heights": lane.highs,
+        "lows": lane.lows,
+        "highs": lane.highs,
         "texts": lane.texts,
         "floor": lane.floor_text,
         "ceiling": lane.ceiling_text,

@@ -1,0 +1,229 @@
+"""The report as a piece of HTML, right and harmless in any notebook."""
+
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from chromium import running_chromium
+from hypothesis import given, settings
+from samples import (
+    any_report,
+    eight_gpus,
+    empty_cell,
+    failed_training,
+    hostile,
+    hot_loop,
+    short_cell,
+)
+
+from oommagic.report import Report
+from oommagic.show.html import render
+
+SAMPLES = [failed_training, short_cell, hot_loop, empty_cell, eight_gpus, hostile]
+
+# What JupyterLab, VS Code and a bare page give a cell's output, light and dark.
+PAGES = {
+    "bare, light": ("#ffffff", ""),
+    "JupyterLab light": ("#ffffff", "--jp-content-font-color1: rgba(0, 0, 0, 0.87)"),
+    "JupyterLab dark": ("#111111", "--jp-content-font-color1: rgba(255, 255, 255, 1)"),
+    "VS Code light": ("#ffffff", "--vscode-editor-foreground: #3b3b3b"),
+    "VS Code dark": ("#1f1f1f", "--vscode-editor-foreground: #cccccc"),
+    "Colab dark": ("#383838", "color: #d5d5d5"),
+}
+
+# For each text of the page: its contrast with the darkest or lightest ground that it stands on,
+# bars included.
+CONTRASTS = """(ground) => {
+  const parse = (text) => {
+    const [r, g, b, a] = text.match(/[\\d.]+%?/g);
+    return [+r, +g, +b, a === undefined ? 1 : a.endsWith('%') ? parseFloat(a) / 100 : +a];
+  };
+  const over = (top, below) => below.map((c, i) => top[3] * top[i] + (1 - top[3]) * c);
+  const light = (c) => {
+    const [r, g, b] = c.map((v) => v / 255).map(
+      (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (a, b) => {
+    const [high, low] = [light(a), light(b)].sort((x, y) => y - x);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const colours = (element) => {
+    const style = getComputedStyle(element);
+    const bars = style.backgroundImage.match(/rgba?\\([^)]*\\)/g) ?? [];
+    return new Set([style.backgroundColor, ...bars]);
+  };
+  const page = parse(ground).slice(0, 3);
+  const texts = [...document.querySelectorAll('.oommagic *')].filter((element) =>
+    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
+    && element.tagName !== 'STYLE' && element.tagName !== 'title');
+  return texts.map((element) => {
+    let grounds = [page];
+    const chain = [];
+    for (let e = element; e; e = e.parentElement) chain.unshift(e);
+    for (const e of chain) for (const colour of colours(e))
+      grounds.push(over(parse(colour), grounds.at(-1)));
+    const style = getComputedStyle(element);
+    const opacity = chain.reduce((all, e) => all * getComputedStyle(e).opacity, 1);
+    const ink = parse(style.color);
+    ink[3] *= opacity;
+    return Math.min(...grounds.map((below) => ratio(over(ink, below), below)));
+  });
+}"""
+
+
+class Tags(HTMLParser):
+    """All tags of a page with their attributes, its text, and whether each tag is closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+HARMLESS_TAGS = {
+    *("div", "span", "p", "style", "details", "summary", "ul", "li", "dl", "dt", "dd"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "svg", "path", "rect", "title"),
+}
+
+
+def assert_harmless(page: str) -> None:
+    """Check that a page has only tags and attributes of ours, each tag closed."""
+    parsed = Tags(page)
+    assert not parsed.open
+    assert {tag for tag, _ in parsed.tags} <= HARMLESS_TAGS
+    names = {name for _, attributes in parsed.tags for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in {"href", "src"}]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Share one Chromium among the tests of this file."""
+    with running_chromium() as started:
+        yield started
+
+
+def opened(browser: Any, report: Report, ground: str = "#ffffff", style: str = "") -> Any:
+    """Show a report in a page of that ground, its folded facts unfolded."""
+    page = browser.new_page(viewport={"width": 900, "height": 800})
+    page.set_content(
+        f"<!doctype html><html><body style='background:{ground};{style}'>"
+        f"{render(report).replace('<details>', '<details open>')}</body></html>"
+    )
+    return page
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_a_page_has_only_harmless_tags(make: Callable[[], Report]) -> None:
+    assert_harmless(render(make()))
+
+
+@settings(deadline=None, max_examples=60)
+@given(report=any_report())
+def test_any_report_makes_a_harmless_page(report: Report) -> None:
+    assert_harmless(render(report))
+
+
+def test_a_page_fetches_nothing_and_runs_nothing() -> None:
+    page = render(failed_training())
+    assert not re.search(r"https?:|url\(|@import|javascript:|<script", page)
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_a_page_can_be_sent_as_utf_8(make: Callable[[], Report]) -> None:
+    assert render(make()).encode()
+
+
+def test_a_page_says_what_the_text_says() -> None:
+    said = Tags(render(failed_training())).text
+    assert "Ran out of memory at line 25 after 14.2 s." in said
+    assert "▲7.75 GB" in said
+    assert "the highest peak of its column" in said
+    assert "TensorFlow was imported on line 1" in said
+
+
+def test_table_heads_have_a_scope() -> None:
+    heads = [attributes for tag, attributes in Tags(render(hot_loop())).tags if tag == "th"]
+    assert {head["scope"] for head in heads} == {"col", "colgroup", "row"}
+
+
+def test_moments_of_the_timeline_name_the_line_that_ran() -> None:
+    titles = re.findall(r"<title>(.*?)</title>", render(failed_training()))
+    assert titles[0] == "line 1: import keras"
+    assert titles[-1].startswith("line 25: model.fit(")
+    assert "outside the cell&#x27;s lines" in titles
+
+
+def test_lanes_that_never_moved_are_named_in_one_line() -> None:
+    said = Tags(render(failed_training())).text
+    assert "Nothing to show over time for disk write, network received: always 0." in said
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("make", SAMPLES)
+def test_no_script_runs_and_nothing_is_fetched(browser: Any, make: Callable[[], Report]) -> None:
+    requests: list[str] = []
+    page = browser.new_page()
+    page.on("request", lambda request: requests.append(request.url))
+    page.set_content(f"<!doctype html><title>mine</title>{render(make())}")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("window.pwned") is None
+    assert page.title() == "mine"
+    assert page.locator("script, img, iframe, link").count() == 0
+    assert requests == []
+
+
+@pytest.mark.browser
+def test_a_script_in_a_page_would_have_been_noticed(browser: Any) -> None:
+    page = browser.new_page()
+    page.set_content("<!doctype html><script>window.pwned=1</script>")
+    assert page.evaluate("window.pwned") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("make", [failed_training, hot_loop])
+def test_every_text_has_enough_contrast(
+    browser: Any, name: str, make: Callable[[], Report]
+) -> None:
+    ground, style = PAGES[name]
+    page = opened(browser, make(), ground, style)
+    red, green, blue = (int(ground[i : i + 2], 16) for i in (1, 3, 5))
+    contrasts = page.evaluate(CONTRASTS, f"rgb({red}, {green}, {blue})")
+    assert len(contrasts) > 50
+    assert min(contrasts) >= 4.5
+
+
+@pytest.mark.browser
+def test_bars_are_as_long_as_their_share(browser: Any) -> None:
+    page = opened(browser, failed_training())
+    sizes = page.eval_on_selector_all(
+        "tbody td.oom-host.oom-bar", "cells => cells.map((c) => getComputedStyle(c).backgroundSize)"
+    )
+    assert sizes[-1].startswith("100% ")
+    assert sizes[0].startswith(f"{100 * (930 - 612) / (1240 - 612):.1f}% ")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("make", SAMPLES)
+def test_a_page_is_no_wider_than_its_notebook(browser: Any, make: Callable[[], Report]) -> None:
+    page = opened(browser, make())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 900

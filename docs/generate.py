@@ -1,0 +1,93 @@
+"""Writes the parts of the pages that come out of the code.
+
+A page marks such a part with `<!-- generated: name -->` and `<!-- end -->`; what stands between
+is replaced. `--check` writes nothing and fails where a page is not what the code would write.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from oommagic import report
+from oommagic.magics import OommagicMagics
+
+PAGES = Path(__file__).resolve().parent
+_PART = re.compile(
+    r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", re.DOTALL
+)
+
+
+def options_of_oomprofile() -> str:
+    """List the magic's options as its own parser has them."""
+    parser = OommagicMagics.oomprofile.parser
+    rows = "\n".join(_option(action) for action in parser._actions)  # noqa: SLF001 (no other way)
+    return f"| option | meaning |\n|---|---|\n{rows}\n"
+
+
+def _option(action: argparse.Action) -> str:
+    value = "\\|".join(action.choices) if action.choices else (action.metavar or "")
+    names = ", ".join(
+        f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings
+    )
+    return f"| {names} | {_sentence(action.help or '')} |"
+
+
+def _sentence(words: str) -> str:
+    return words.replace("|", "\\|")
+
+
+def report_values() -> str:
+    """List the values that a saved report holds, with their fields."""
+    found = (value for _, value in inspect.getmembers(report, dataclasses.is_dataclass))
+    return "\n".join(_value(value) for value in found if isinstance(value, type))
+
+
+def _value(value: type) -> str:
+    fields = "\n".join(
+        f"| `{field.name}` | `{_type_name(field.type)}` |" for field in dataclasses.fields(value)
+    )
+    summary = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
+    return f"### {value.__name__}\n\n{summary}\n\n| field | type |\n|---|---|\n{fields}\n"
+
+
+def _type_name(kind: object) -> str:
+    name = kind.__name__ if type(kind) is type else str(kind)
+    short = re.sub(r"\b(?:typing|collections\.abc|oommagic\.report)\.", "", name)
+    return short.replace("|", "\\|")
+
+
+GENERATORS: Mapping[str, Callable[[], str]] = {
+    "options-of-oomprofile": options_of_oomprofile,
+    "report-values": report_values,
+}
+"""What can stand in a page's marks, by name. A new part is one function and one line here."""
+
+
+def written(page: str) -> str:
+    """Give the page's text with its generated parts as the code has them now."""
+    return _PART.sub(lambda part: part["head"] + GENERATORS[part["name"]]() + part["tail"], page)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with `--check` name those that are not current."""
+    stale = []
+    for path in sorted(PAGES.glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if written(page) != page:
+            stale.append(path)
+    if arguments == ["--check"]:
+        for path in stale:
+            print(f"docs/{path.name} is not what the code says; run: make docs")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"Written: docs/{path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

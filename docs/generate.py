@@ -17,6 +17,8 @@ from oommagic.magics import OommagicMagics
 
 PAGES = Path(__file__).resolve().parent
 _PART = re.compile(
+    r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", flags=re.DOTALL
+)
     r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", re.DOTALL
 )
 

@@ -1,0 +1,231 @@
+"""A small training device on the CPU: the allocator of a GPU, with a hard limit, without a GPU.
+
+The CPU's device of TensorFlow can run on the very allocator that its GPUs run on. It is asked for
+with environment variables which TensorFlow reads once in a process, so a device is for the rest
+of the process: the variables stay, and child processes inherit them.
+
+This is the only place that knows which device that is, and when its figures are true.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from oommagic.errors import DeviceRequestError, UsageError
+from oommagic.tf import context
+from oommagic.units import MIB, format_bytes, parse_bytes
+
+_DEVICE = "CPU:0"
+_PROCESSOR = "CPU"
+
+_USE = "TF_CPU_ALLOCATOR_USE_BFC"
+_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+_TRUE = ("1", "true")
+
+# TensorFlow's own limit where the allocator is asked for without one.
+_UNSAID_LIMIT_MB = 65536
+# Below this a small model does not even get its weights and its first step's scratch memory.
+SMALLEST_BYTES = 32 * MIB
+
+_HOW = "Restart the kernel and run `%oomdevice {size}` before importing TensorFlow."
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A graphics card, and what TensorFlow gets of its memory."""
+
+    name: str
+    usable_bytes: int
+    source: str
+
+
+def _seen(name: str, megabytes: int, card: str, date: str) -> Card:
+    """Take a figure from TensorFlow's own line, `Created device … with N MB memory`."""
+    return Card(name, megabytes * MIB, f"TensorFlow's log on a {card}, {date}, public repository")
+
+
+# Each from one run with default settings on a card that nothing else used, as far as its log
+# tells; drivers and versions move the figure by a few hundred MB.
+CARDS = (
+    _seen("T4", 13757, "Tesla T4", "2026-09-11"),
+    _seen("P100", 15511, "Tesla P100-PCIE-16GB", "2026-08-25"),
+    _seen("V100", 14784, "Tesla V100-PCIE-16GB", "2025-03-28"),
+    _seen("V100-32GB", 31134, "Tesla V100-SXM2-32GB", "2025-09-12"),
+    _seen("L4", 20967, "NVIDIA L4", "2025-01-31"),
+    _seen("A100-40GB", 38482, "NVIDIA A100-PCIE-40GB", "2026-02-14"),
+    _seen("A100-80GB", 79188, "NVIDIA A100-SXM4-80GB", "2026-07-04"),
+    _seen("H100", 78763, "NVIDIA H100 80GB HBM3", "2026-01-13"),
+    _seen("RTX3060", 9709, "NVIDIA GeForce RTX 3060", "2025-12-14"),
+    _seen("RTX3090", 22446, "NVIDIA GeForce RTX 3090", "2026-03-24"),
+    _seen("RTX4090", 22288, "NVIDIA GeForce RTX 4090", "2024-04-21"),
+    _seen("laptop-4GB", 2156, "NVIDIA GeForce RTX 3050 Laptop GPU", "2026-04-04"),
+    _seen("laptop-6GB", 3586, "NVIDIA GeForce RTX 3060 Laptop GPU", "2025-03-29"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """The training device of this process."""
+
+    limit_bytes: int
+    is_running: bool
+    """TensorFlow's device runs with it; False as long as TensorFlow has made no device."""
+    asked_at: str = ""
+    """When `use_device` set it; empty where the environment came with it."""
+    like: str = ""
+    """The card that it stands for, if one was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    limit_mb: int
+    asked_at: str
+    like: str
+
+
+# Only the last one counts; TensorFlow has not read the others.
+_requests: list[_Request] = []
+
+
+def use_device(
+    size: str | int | None = None,
+    *,
+    like: str | None = None,
+    host_limit_bytes: int | None = None,
+) -> Arena:
+    """Give the CPU a training device of that size, for the rest of this process.
+
+    `size` is bytes, or text such as 512MB; `like` names a card of `CARDS` instead. The host's
+    limit is the machine's memory where the caller knows none that is tighter.
+    """
+    limit_bytes, card = _asked_size(size, like)
+    _check_size(limit_bytes, host_limit_bytes or _machine_bytes())
+    limit_mb = limit_bytes // MIB
+    running = current()
+    if running is not None and running.is_running and running.limit_bytes == limit_mb * MIB:
+        return running
+    _check_time(f"{limit_mb}MB", running)
+    os.environ.update({_USE: "true", _LIMIT: str(limit_mb), _ONEDNN: "0"})
+    asked_at = datetime.now(UTC).isoformat(timespec="seconds")
+    _requests.append(_Request(limit_mb, asked_at, card))
+    return Arena(limit_mb * MIB, is_running=False, asked_at=asked_at, like=card)
+
+
+def current() -> Arena | None:
+    """Give this process's training device, asked for here or by the environment, if any."""
+    if os.environ.get(_USE, "").lower() not in _TRUE:
+        return None
+    said = os.environ.get(_LIMIT, "")
+    limit_mb = int(said) if said.isdecimal() else _UNSAID_LIMIT_MB
+    asked = _Request(limit_mb, "", "")
+    if _requests and _requests[-1].limit_mb == limit_mb:
+        asked = _requests[-1]
+    return Arena(limit_mb * MIB, _has_figures(), asked.asked_at, asked.like)
+
+
+def owns(device_name: str) -> bool:
+    """Say whether that device is the training device."""
+    return device_name == _DEVICE and current() is not None
+
+
+def trusts(device_name: str) -> bool:
+    """Say whether TensorFlow's figures for that device are its allocator's.
+
+    A plain CPU has none, and with oneDNN on it has oneDNN's, which leave out most allocations.
+    All CPU devices of a process share one training device: only the first stands for it.
+    """
+    if not device_name.startswith(f"{_PROCESSOR}:"):
+        return True
+    return owns(device_name) and _has_figures()
+
+
+def why_not_shown() -> str:
+    """Say in one sentence why a process without a GPU shows no device memory."""
+    if current() is None:
+        return (
+            "TensorFlow has no GPU here and no %oomdevice: "
+            "run `%oomdevice 2GB` before importing TensorFlow to see a device's memory."
+        )
+    if context.has_onednn():
+        return (
+            "The training device was asked for with oneDNN on, whose figures are not true: "
+            "device memory is not shown. " + _HOW.format(size="2GB")
+        )
+    return (
+        "The training device was asked for after TensorFlow had made its devices: "
+        "device memory is not shown. " + _HOW.format(size="2GB")
+    )
+
+
+def _has_figures() -> bool:
+    """Say whether TensorFlow runs on the arena.
+
+    With oneDNN off, the CPU has figures on the arena alone. With oneDNN on it has figures in any
+    case, and running out can kill the process: such a device is not ours.
+    """
+    now = context.current_context()
+    calls, handle = context.calls(), context.handle_of(now)
+    if handle is None or calls is None or context.has_onednn():
+        return False
+    try:
+        calls.get_info(handle, _DEVICE)
+    except ValueError:
+        return False
+    return True
+
+
+def _asked_size(size: str | int | None, like: str | None) -> tuple[int, str]:
+    if (size is None) == (like is None):
+        raise UsageError("Ask for a size, as in 512MB, or for a card, as in like='T4'.")
+    if like is None:
+        return parse_bytes(str(size)), ""
+    cards = {_plain(card.name): card for card in CARDS}
+    card = cards.get(_plain(like))
+    if card is None:
+        names = ", ".join(card.name for card in CARDS)
+        raise UsageError(f"There is no figure for a card called {like!r}; there are: {names}.")
+    return card.usable_bytes, card.name
+
+
+def _plain(name: str) -> str:
+    """Make `RTX 3060` and `rtx-3060` the same."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def _check_size(limit_bytes: int, host_bytes: int) -> None:
+    if limit_bytes < SMALLEST_BYTES:
+        raise DeviceRequestError(
+            f"A device of {format_bytes(limit_bytes)} is too small to train anything; "
+            f"ask for {format_bytes(SMALLEST_BYTES)} or more."
+        )
+    if limit_bytes > host_bytes:
+        raise DeviceRequestError(
+            f"A device of {format_bytes(limit_bytes)} does not fit into this host's "
+            f"{format_bytes(host_bytes)}; ask for less."
+        )
+
+
+def _check_time(size: str, running: Arena | None) -> None:
+    """Refuse what TensorFlow would not listen to any more.
+
+    It reads oneDNN's switch at its import, and the arena's two when it makes its first device.
+    """
+    how = _HOW.format(size=size)
+    if context.has_devices():
+        what = "without a training device"
+        if running is not None and running.is_running:
+            what = f"with a training device of {format_bytes(running.limit_bytes)}"
+        raise DeviceRequestError(f"TensorFlow has made its devices already, {what}. {how}")
+    if context.is_imported() and context.has_onednn() is not False:
+        raise DeviceRequestError(
+            "TensorFlow was imported with oneDNN on, which can kill the kernel "
+            f"when a training device runs out. {how}"
+        )
+
+
+def _machine_bytes() -> int:
+    if "SC_PHYS_PAGES" not in os.sysconf_names:
+        return sys.maxsize
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -213,6 +213,17 @@ def test_every_text_has_enough_contrast(
 
 
 @pytest.mark.browser
+def test_lanes_keep_their_height_where_the_notebook_styles_pictures(browser: Any) -> None:
+    page = opened(browser, failed_training())
+    # JupyterLab's own rule for what stands in an output.
+    page.add_style_tag(content="body svg { max-width: 100%; height: auto; }")
+    heights = page.eval_on_selector_all(
+        ".oom-plot path", "paths => paths.map((path) => path.getBoundingClientRect().height)"
+    )
+    assert max(heights) < 40
+
+
+@pytest.mark.browser
 def test_bars_are_as_long_as_their_share(browser: Any) -> None:
     page = opened(browser, failed_training())
     sizes = page.eval_on_selector_all(

@@ -170,7 +170,7 @@ def _lane(lane: DrawnLane, moments: Sequence[float], row: int) -> str:
         f"<div class='oom-axis' {place}><span>{lane.ceiling_text}</span>"
         f"<span>{lane.floor_text}</span></div>"
         f"<div class='oom-plot oom-{lane.kind}' {place}>"
-        f"<svg viewBox='0 0 1 1' height='37' preserveAspectRatio='none' role='img' "
+        f"<svg viewBox='0 0 1 1' preserveAspectRatio='none' role='img' "
         f"aria-label='{escape(words)}'><path class='oom-area' d='{area}'/><path d='{line}'/></svg>"
         "</div>"
     )

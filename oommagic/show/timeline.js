@@ -50,7 +50,6 @@ function plot(lane, moments) {
   const box = element("div", `oom-plot oom-${lane.kind}`);
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 1 1");
-  svg.setAttribute("height", "37");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("aria-hidden", "true");
   svg.append(

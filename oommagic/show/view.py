@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from oommagic.report import DeviceMemory, Gpu, Outcome, Report
 from oommagic.show.characters import cut, label, visible
-from oommagic.show.lanes import DrawnTimeline, draw
 from oommagic.show.table import Detail, Table, all_lines, busy_devices, device_names, tables
 from oommagic.units import format_bytes, format_seconds
 
@@ -35,7 +34,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that a page about a report says, in the order in which it says it."""
+    """What a page about a report says, in the order in which it says it; lanes are apart."""
 
     headline: str
     error: str
@@ -44,7 +43,6 @@ class View:
     marks: tuple[Fact, ...]
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
-    timeline: DrawnTimeline | None
 
 
 def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - frozen
@@ -58,7 +56,6 @@ def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - fro
         marks=tuple(_marks(report, laid_out)),
         notes=tuple(map(visible, _notes(report))),
         facts=tuple(replace(fact, text=visible(fact.text)) for fact in _facts(report)),
-        timeline=draw(report),
     )
 
 

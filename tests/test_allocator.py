@@ -12,6 +12,7 @@ MB = 1024 * 1024
 
 WATCHED_RUN = """
 import sys
+import traceback
 from timeit import repeat
 from oommagic.tf.allocator import Allocators
 
@@ -58,6 +59,8 @@ for call in (get_memory_info, reset_memory_stats):
         call("GPU:7")
     except ValueError as error:
         told.setdefault("errors", []).append(str(error))
+        shown = "".join(traceback.format_exception(error))
+        told.setdefault("tracebacks_with_us", []).append("oommagic" in shown)
 
 told["read_us"] = cost_us(watch.read)
 told["find_us"] = cost_us(watch.find)
@@ -163,6 +166,7 @@ def test_the_users_reset_works_and_does_not_hide_the_line(run: dict[str, Any]) -
 
 def test_an_unknown_device_is_tensorflows_own_error(run: dict[str, Any]) -> None:
     assert run["errors"] == ["No matching devices found for 'GPU:7'"] * 2
+    assert run["tracebacks_with_us"] == [False, False]
 
 
 def test_tracing_a_graph_is_told_from_running(run: dict[str, Any]) -> None:

@@ -12,18 +12,23 @@ while a device's own peak is lower than the true one, and they take themselves a
 the user resets the peak or the allocator passes it. Raising the allocator's peak again by an
 allocation of our own was the other way; it can fail, and a failed allocation waits ten seconds.
 
+A call that fails, as for a device that is not there, is TensorFlow's own error with none of our
+lines in its traceback: what stands in prepares the call and returns before it is made.
+
 What remains: a peak that another thread reaches in the fraction of a microsecond between our
-reading and our reset is lost; and while the stand-ins are there, the traceback of a call with
-an unknown device name shows one line of this file.
+reading and our reset is lost.
 """
 
+import operator
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
+from typing import Self
 
 from oommagic.tf import context as tf_context
 from oommagic.tf.context import AllocatorCalls, EagerContext
 
-_STANDING_IN = ("get_memory_info", "reset_memory_stats")
+_GET, _RESET = "get_memory_info", "reset_memory_stats"
 
 
 class Reader:
@@ -115,9 +120,9 @@ class SharedPeaks:
         calls, handle = tf_context.calls(), tf_context.handle_of(context)
         if calls is None or handle is None:
             return None
-        standing_in = getattr(vars(context).get(_STANDING_IN[0]), "__self__", None)
-        if isinstance(standing_in, cls) and standing_in.handle is handle:
-            return standing_in
+        left = getattr(vars(context).get(_GET), "owner", None)
+        if isinstance(left, cls) and left.handle is handle:
+            return left
         return cls(context, calls, handle)
 
     def open(self, names: Iterable[str]) -> dict[str, Reader]:
@@ -146,11 +151,13 @@ class SharedPeaks:
                 meter.user_bytes = 0
         self._step_aside_if_done()
 
-    def get_memory_info(self, dev: str) -> dict[str, int]:
-        """Answer the user as if nobody else had reset the peak."""
+    def _plan_get(self, dev: str) -> Iterator[dict[str, int]]:
+        """Prepare to answer the user as if nobody else had reset the peak."""
         context = self._living_context()
-        info: dict[str, int] = type(context).get_memory_info(context, dev)
-        meter = self._meter_of(context, dev)
+        told = partial(self._tell_true_peak, self._meter_of(context, dev))
+        return map(told, map(partial(type(context).get_memory_info, context), (dev,)))
+
+    def _tell_true_peak(self, meter: Meter | None, info: dict[str, int]) -> dict[str, int]:
         if meter is not None:
             if meter.user_bytes <= info["peak"]:
                 meter.user_bytes = 0
@@ -158,17 +165,20 @@ class SharedPeaks:
             info["peak"] = max(info["peak"], meter.user_bytes)
         return info
 
-    def reset_memory_stats(self, dev: str) -> None:
-        """Reset the peak for the user, and keep it for the line that is running."""
+    def _plan_reset(self, dev: str) -> Iterator[None]:
+        """Prepare to reset the peak for the user, and to keep it for the line that is running."""
         context = self._living_context()
         meter = self._meter_of(context, dev)
         peak = 0 if meter is None else meter.allocator_peak()
-        # TensorFlow's own method resets, or raises its own error: then nothing has happened.
-        type(context).reset_memory_stats(context, dev)
+        done = partial(self._note_users_reset, meter, peak)
+        return map(done, map(partial(type(context).reset_memory_stats, context), (dev,)))
+
+    def _note_users_reset(self, meter: Meter | None, peak: int, result: None) -> None:
         if meter is not None:
             meter.remember(peak)
             meter.user_bytes = 0
             self._step_aside_if_done()
+        return result
 
     def _living_context(self) -> EagerContext:
         context = self._context()
@@ -182,14 +192,35 @@ class SharedPeaks:
         return self._meters.get(tf_context.device_meant(context, dev) or "")
 
     def _stand_in(self) -> None:
-        context = self._living_context()
-        for name in _STANDING_IN:
-            vars(context)[name] = getattr(self, name)
+        methods = vars(self._living_context())
+        methods[_GET] = _StandIn(self, self._plan_get)
+        methods[_RESET] = _StandIn(self, self._plan_reset)
 
     def _step_aside_if_done(self) -> None:
         context = self._context()
         if context is None or any(m.readers or m.user_bytes for m in self._meters.values()):
             return
-        for name in _STANDING_IN:
-            if getattr(vars(context).get(name), "__self__", None) is self:
+        for name in (_GET, _RESET):
+            if getattr(vars(context).get(name), "owner", None) is self:
                 del vars(context)[name]
+
+
+class _StandIn(partial):  # type: ignore[type-arg]
+    """A call that runs what a plan prepared, after the plan has returned.
+
+    `partial`, `reduce`, `@` and `next` are written in C, and so they leave no frame in the
+    traceback when what was planned fails. Called with a device: `next(plan(device))`.
+    """
+
+    owner: SharedPeaks
+
+    def __new__(cls, owner: SharedPeaks, plan: Callable[[str], Iterator[object]]) -> Self:
+        """Stand in for a method by that plan."""
+        call = super().__new__(cls, reduce, operator.matmul, (_applied(plan), _applied(next)))
+        call.owner = owner
+        return call
+
+
+def _applied(function: Callable[..., object]) -> object:
+    """Make `value @ applied` mean `function(value)`."""
+    return type("Applied", (), {"__rmatmul__": staticmethod(function)})()

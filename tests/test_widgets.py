@@ -17,6 +17,7 @@ from samples import HOSTILE, any_report, empty_cell, failed_training, hostile, h
 
 from oommagic.report import Lane, Report, Timeline
 from oommagic.show.figures import timeline_figure
+from oommagic.show.lanes import draw
 from oommagic.show.widgets import timeline
 
 # What a front end does with an anywidget: its module, its style, its state, and no kernel.
@@ -93,6 +94,23 @@ def test_a_long_run_keeps_its_shape_and_its_highest_moment() -> None:
     assert drawing["moments"][lane["highs"].index(1)] == pytest.approx(12_346 / count, abs=0.003)
 
 
+def test_a_line_runs_from_its_first_moment_to_the_next_lines_first() -> None:
+    values = (1.0, 2.0, 3.0, 4.0)
+    lane = Lane("host", "bytes", values, values)
+    report = replace(
+        failed_training(),
+        elapsed_s=10.0,
+        timeline=Timeline((0.0, 2.0, 4.0, 6.0), (1, 1, 5, 25), (lane,)),
+    )
+    drawn = draw(report)
+    assert drawn is not None
+    assert [(part.start, part.end, part.line_number) for part in drawn.stretches] == [
+        (0.0, 0.4, 1),
+        (0.4, 0.6, 5),
+        (0.6, 1.0, 25),
+    ]
+
+
 @pytest.mark.browser
 def test_pointing_at_a_moment_says_what_stood_and_ran_then(browser: Any) -> None:
     page = shown(browser, failed_training())
@@ -146,15 +164,25 @@ def test_a_hostile_state_runs_nothing(browser: Any) -> None:
 
 @pytest.mark.browser
 def test_a_gap_in_the_readings_is_a_gap_in_the_line(browser: Any) -> None:
-    values = (1.0, 2.0, None, 3.0, 4.0)
-    gapped = Timeline((1.0, 2.0, 3.0, 4.0, 5.0), (1,) * 5, (Lane("x", "watts", values, values),))
+    values = (1.0, 2.0, *(None,) * 20, 3.0, 4.0)
+    times = tuple(float(i) for i in range(24))
+    gapped = Timeline(times, (1,) * 24, (Lane("x", "watts", values, values),))
     page = shown(browser, replace(failed_training(), timeline=gapped))
     paths = page.eval_on_selector_all("path", "paths => paths.map((p) => p.getAttribute('d'))")
     assert [path.count("M") for path in paths] == [2, 2]
     page.keyboard.press("Tab")
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")
+    page.keyboard.press("PageUp")
     assert page.locator(".oom-value").inner_text() == "no reading"
+    page.keyboard.press("End")
+    assert page.locator(".oom-value").inner_text() == "4 W"
+
+
+def test_a_figure_read_less_often_than_the_others_is_one_unbroken_line() -> None:
+    values = tuple(50.0 if i % 4 == 0 else None for i in range(24))
+    times = tuple(float(i) for i in range(24))
+    sparse = Timeline(times, (1,) * 24, (Lane("CPU", "percent", values, values),))
+    drawing = timeline(replace(failed_training(), timeline=sparse)).get_state()["drawing"]
+    assert set(drawing["lanes"][0]["highs"]) == {0.5}
 
 
 @pytest.mark.browser

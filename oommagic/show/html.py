@@ -178,7 +178,8 @@ def _lane(lane: DrawnLane, moments: Sequence[float], row: int) -> str:
 
 def _line(heights: Values, moments: Sequence[float]) -> Iterator[str]:
     for run in runs_of_readings(heights):
-        yield "M" + "L".join(_points(heights, moments, run))
+        points = _points(heights, moments, run)
+        yield "L".join([f"M{points[0]}", *points])  # The first one twice: a lone one is a dot.
 
 
 def _area(lane: DrawnLane, moments: Sequence[float]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from oommagic.report import Lane, Report
 from oommagic.show.characters import label, visible
+from oommagic.show.table import device_names
 from oommagic.units import format_bytes, format_seconds
 
 _SAY: Mapping[str, Callable[[float], str]] = {
@@ -23,6 +24,8 @@ _LEAST_SPAN = 0.05
 _HIGH_GROUND = 0.4
 """An axis starts at zero unless its lowest value is above this share of its highest."""
 _FULL_PERCENT = 100.0
+_LONGEST_HOLD = 7
+"""A missing reading longer than so many intervals is a gap."""
 
 LaneKind = Literal["host", "device", "other"]
 Values = tuple[float | None, ...]
@@ -68,21 +71,22 @@ def draw(report: Report, most_moments: int = 240) -> DrawnTimeline | None:
     """Lay out the lanes; None if there are too few readings to draw a line through."""
     timeline = report.timeline
     spans = _spans(min(len(timeline.times_s), len(timeline.line_numbers)), most_moments)
-    times = [timeline.times_s[span.stop - 1] for span in spans]
+    times = [timeline.times_s[span.start] for span in spans]
     lanes = [lane for lane in timeline.lanes if _is_drawable(lane, spans)]
     moving = [lane for lane in lanes if any(lane.highs) or any(lane.lows)]
-    if len(times) < 2 or not moving or max(times) <= 0:  # noqa: PLR2004 - a line has two ends
+    duration_s = max(report.elapsed_s, *times, 0.0)
+    if len(times) < 2 or not moving or not duration_s:  # noqa: PLR2004 - a line has two ends
         return None
-    duration_s = max(report.elapsed_s, *times)
     moments = tuple(min(1.0, max(0.0, time / duration_s)) for time in times)
     numbers = [_commonest(timeline.line_numbers[span.start : span.stop]) for span in spans]
     words = _line_words(report)
+    devices = device_names(report)
     return DrawnTimeline(
         duration_text=format_seconds(duration_s),
         moments=moments,
         moment_texts=tuple(map(format_seconds, times)),
         moment_words=tuple(_words_for(number, words) for number in numbers),
-        lanes=tuple(_drawn(lane, spans) for lane in moving),
+        lanes=tuple(_drawn(lane, spans, devices) for lane in moving),
         quiet=tuple(label(lane.name) for lane in lanes if lane not in moving),
         stretches=tuple(_stretches(moments, numbers, words)),
     )
@@ -107,14 +111,14 @@ def _is_drawable(lane: Lane, spans: Sequence[range]) -> bool:
     return fits and any(value is not None for value in lane.highs)
 
 
-def _drawn(lane: Lane, spans: Sequence[range]) -> DrawnLane:
-    lows = [_extreme(min, lane.lows, span) for span in spans]
-    highs = [_extreme(max, lane.highs, span) for span in spans]
+def _drawn(lane: Lane, spans: Sequence[range], devices: Sequence[str]) -> DrawnLane:
+    lows = [_extreme(min, span) for span in _cut_up(_held(lane.lows), spans)]
+    highs = [_extreme(max, span) for span in _cut_up(_held(lane.highs), spans)]
     floor, ceiling = _axis(lane.unit, [value for value in (*lows, *highs) if value is not None])
     say = _SAY[lane.unit]
     return DrawnLane(
         name=label(lane.name),
-        kind=_kind(lane),
+        kind=_kind(lane, devices),
         lows=tuple(_height(value, floor, ceiling) for value in lows),
         highs=tuple(_height(value, floor, ceiling) for value in highs),
         texts=tuple("no reading" if value is None else say(value) for value in highs),
@@ -123,16 +127,29 @@ def _drawn(lane: Lane, spans: Sequence[range]) -> DrawnLane:
     )
 
 
-def _kind(lane: Lane) -> LaneKind:
+def _kind(lane: Lane, devices: Sequence[str]) -> LaneKind:
     if lane.unit != "bytes":
         return "other"
-    return "host" if lane.name.startswith("host") else "device"
+    return "device" if lane.name in devices else "host"
 
 
-def _extreme(
-    choose: Callable[[Iterable[float]], float], values: Values, span: range
-) -> float | None:
-    found = [value for value in values[span.start : span.stop] if value is not None]
+def _held(values: Values) -> Values:
+    """Let a reading stand for a while: some figures are read less often than others."""
+    held: list[float | None] = []
+    missing = 0
+    for value in values:
+        missing = missing + 1 if value is None else 0
+        is_bridged = 0 < missing <= _LONGEST_HOLD and held
+        held.append(held[-1] if is_bridged else value)
+    return tuple(held)
+
+
+def _cut_up(values: Values, spans: Sequence[range]) -> Iterator[Values]:
+    return (values[span.start : span.stop] for span in spans)
+
+
+def _extreme(choose: Callable[[Iterable[float]], float], values: Values) -> float | None:
+    found = [value for value in values if value is not None]
     return choose(found) if found else None
 
 
@@ -171,9 +188,8 @@ def _words_for(number: int, words: Mapping[int, str]) -> str:
 def _stretches(
     moments: Sequence[float], numbers: Sequence[int], words: Mapping[int, str]
 ) -> Iterator[Stretch]:
-    start = 0.0
-    for number, indexes in groupby(range(len(numbers)), lambda i: numbers[i]):
-        end = moments[list(indexes)[-1]]
+    firsts = [next(indexes) for _, indexes in groupby(range(len(numbers)), numbers.__getitem__)]
+    starts = [0.0, *(moments[first] for first in firsts[1:]), 1.0]
+    for first, (start, end) in zip(firsts, pairwise(starts), strict=True):
         if end > start:
-            yield Stretch(start, end, number, _words_for(number, words))
-            start = end
+            yield Stretch(start, end, numbers[first], _words_for(numbers[first], words))

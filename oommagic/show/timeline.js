@@ -31,7 +31,8 @@ function runs(heights) {
 
 function linePath(heights, moments) {
   return runs(heights)
-    .map((run) => "M" + run.map((i) => `${moments[i]} ${1 - heights[i]}`).join("L"))
+    .map((run) => run.map((i) => `${moments[i]} ${1 - heights[i]}`))
+    .map((points) => `M${points[0]}L${points.join("L")}`) // the first one twice: a lone one is a dot
     .join("");
 }
 

@@ -222,7 +222,7 @@ def test_nothing_but_the_arenas_room_knows_the_devices_name() -> None:
     told = run_python(
         """
 import tensorflow as tf
-from oommagic.tf import arena
+from oommagic.tf import arena, context
 from oommagic.tf.allocator import Allocators
 arena._DEVICE = "CPU:1"
 one = tf.config.LogicalDeviceConfiguration()
@@ -237,6 +237,9 @@ with tf.device("CPU:1"):
     del passing
     told["line"] = watch.read()[0]
     told["user"] = info("CPU:1")["peak"]
+    # What the library says of each device; of a GPU it is its allocator's limit.
+    handle = context.handle_of(context.current_context())
+    told["made_with"] = sorted(context.memory_limits(handle))
     reset("CPU:1")
     told["after_reset"] = info("CPU:1")["peak"]
     told["current"] = watch.read()[0][0]
@@ -245,27 +248,46 @@ watch.close()
         ARENA,
     )
     assert told["found"] == [True, ["CPU:1"], 256 * MB]
+    assert told["made_with"] == [
+        f"/job:localhost/replica:0/task:0/device:CPU:{index}" for index in (0, 1)
+    ]
     assert told["line"][1] - told["line"][0] >= 80 * MB
     assert told["user"] == told["line"][1]
     assert told["after_reset"] == told["current"]
 
 
-@pytest.mark.parametrize("onednn", ["0", "1"])
-def test_a_plain_processor_is_not_shown(onednn: str) -> None:
-    told = run_python(
-        """
+PLAIN = """
 import tensorflow as tf
+from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
+from tensorflow.python.eager import context
 kept = tf.zeros([1024, 1024])
 watch = Allocators()
 told["found"] = [watch.find(), watch.names, watch.read(), watch.limit_bytes("CPU:0")]
 told["status"] = watch.status()
 watch.close()
-""",
-        {"TF_ENABLE_ONEDNN_OPTS": onednn},
-    )
+
+arena.trusts = lambda name: True
+refused = Allocators()
+told["trusted_all_the_same"] = [refused.find(), refused.status()]
+refused.close()
+told["stands_in"] = "get_memory_info" in vars(context.context())
+"""
+
+
+def test_a_plain_processor_is_not_shown_whatever_onednn_counts() -> None:
+    told = run_python(PLAIN, {"TF_ENABLE_ONEDNN_OPTS": "1"})
     assert told["found"] == [False, [], [], None]
     assert told["status"].startswith("TensorFlow has no GPU here and no %oomdevice: run")
+
+
+def test_an_allocator_that_keeps_no_peak_is_said_and_left_alone() -> None:
+    told = run_python(PLAIN, {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_GPU_ALLOCATOR": "odd"})
+    assert told["found"] == [False, [], [], None]
+    found, status = told["trusted_all_the_same"]
+    assert not found
+    assert status.startswith("TensorFlow's allocator (TF_GPU_ALLOCATOR=odd) keeps no peak")
+    assert not told["stands_in"]
 
 
 # The same random program in a child that nobody watches, and in one where runs open, read, nest

@@ -78,7 +78,7 @@ class Allocators:
                 "device memory is shown from its first operation on."
             )
         if self._without_figures:
-            return f"{' and '.join(self._without_figures)} {_keeps_none(self._without_figures)}"
+            return _keeps_no_peak(self._without_figures)
         return arena.why_not_shown()
 
     @staticmethod
@@ -140,8 +140,10 @@ def _limits(handle: object, names: dict[str, str]) -> dict[str, int]:
     return {name: size for name, size in limits.items() if size}
 
 
-def _keeps_none(names: tuple[str, ...]) -> str:
-    verb = "keeps" if len(names) == 1 else "keep"
+def _keeps_no_peak(names: tuple[str, ...]) -> str:
     kind = os.environ.get("TF_GPU_ALLOCATOR")
     allocator = f" (TF_GPU_ALLOCATOR={kind})" if kind else ""
-    return f"{verb} no peak that can be read and reset{allocator}: its memory is not shown."
+    return (
+        f"TensorFlow's allocator{allocator} keeps no peak that can be read and reset "
+        f"for {', '.join(names)}: device memory is not shown."
+    )

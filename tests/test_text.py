@@ -22,6 +22,7 @@ from samples import (
 from oommagic.report import LineUsage, Outcome, Profile, Report
 from oommagic.show.characters import cut, visible, width
 from oommagic.show.text import render
+from oommagic.units import MIB
 
 SAMPLES = [failed_training, short_cell, hot_loop, empty_cell, eight_gpus, hostile]
 
@@ -85,6 +86,17 @@ def test_the_first_words_say_how_it_ended(outcome: Outcome, words: str) -> None:
 
 def test_a_line_that_did_not_run_shows_its_source_alone() -> None:
     assert re.fullmatch(r"\s+2[\s│]+# half a gigabyte", row(render(short_cell(), 100), 2))
+
+
+def test_the_peak_is_marked_on_the_line_that_made_it_not_on_its_loop() -> None:
+    lines = (
+        LineUsage(1, "for i in range(9):", 10, 1.0, host_peak_bytes=900 * MIB),
+        LineUsage(2, "    kept.append(make())", 9, 1.0, 0.1, 280 * MIB, 900 * MIB),
+        LineUsage(3, "del kept", 1, 1.0, 1.0, -280 * MIB, 900 * MIB),
+    )
+    text = render(replace(empty_cell(), profile=Profile(lines)), 100)
+    assert "▲900 MB" in row(text, 2)
+    assert text.count("▲900 MB") == 1
 
 
 def test_file_pages_have_a_column_only_when_files_were_read() -> None:

@@ -13,6 +13,9 @@ from oommagic.units import MIB, format_bytes, format_change, format_seconds
 FILE_NOISE_BYTES = MIB
 """Fewer file pages than this come from imports and the like, not from reading data."""
 
+_NEAR_BYTES = MIB
+"""Peaks no further apart than this are one peak, seen by several lines."""
+
 Kind = Literal["count", "time", "host", "device"]
 
 
@@ -71,7 +74,8 @@ class _Measure:
     read: Callable[[LineUsage], float | None]
     say: Callable[[float], str]
     base: float = 0.0
-    marks_peak: bool = False
+    change: Callable[[LineUsage], int | None] | None = None
+    """Of a peak: what the line changed, to tell whose peak it is where several saw it."""
 
 
 def tables(report: Report, detail: Detail) -> tuple[Table, ...]:
@@ -116,6 +120,17 @@ def all_lines(report: Report) -> tuple[LineUsage, ...]:
     return (*report.profile.lines, *inner)
 
 
+def peak_place(peaks: Sequence[float | None], changes: Sequence[float | None]) -> int:
+    """Find the line whose peak it is: of those that saw the highest, the one that added most.
+
+    Once the memory is in use, every later line sees the same peak, and so does the head of
+    the loop that the line stands in.
+    """
+    highest = max(peak for peak in peaks if peak is not None)
+    near = [i for i, peak in enumerate(peaks) if peak is not None and highest - peak <= _NEAR_BYTES]
+    return max(near, key=lambda i: changes[i] or 0)
+
+
 def _natural_order(name: str) -> list[tuple[int, str]]:
     parts = re.split(r"([0-9]{1,9})", name)
     return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)]
@@ -141,10 +156,10 @@ def _time_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
 
 def _host_measures(report: Report) -> Iterable[_Measure]:
     change = Column("host", "change", "host", "what the line added to the host memory in use")
-    yield _Measure(change, lambda line: line.host_delta_bytes, _say_change)
+    yield _Measure(change, _host_change, _say_change)
     peak = Column("host", "peak", "host", "the most host memory in use while the line ran")
     base = report.host.before_bytes
-    yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, marks_peak=True)
+    yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change)
     if any(abs(line.file_delta_bytes) >= FILE_NOISE_BYTES for line in all_lines(report)):
         files = Column("host", "file pages", "host", "pages of files that were read into memory")
         yield _Measure(files, lambda line: line.file_delta_bytes, _say_change)
@@ -166,14 +181,19 @@ def _device_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
             "device",
             "what the line added to " + ("all of them together" if several else "the device"),
         )
-        yield _Measure(change, partial(_change_on, members), _say_change)
+        change_on = partial(_change_on, members)
+        yield _Measure(change, change_on, _say_change)
         peak = Column(
             title,
             "peak",
             "device",
             "the most in use while the line ran" + (", on the fullest of them" if several else ""),
         )
-        yield _Measure(peak, partial(_peak_on, members), _say_bytes, marks_peak=True)
+        yield _Measure(peak, partial(_peak_on, members), _say_bytes, change=change_on)
+
+
+def _host_change(line: LineUsage) -> int:
+    return line.host_delta_bytes
 
 
 def _worst_of_several(line: LineUsage) -> float | None:
@@ -224,7 +244,9 @@ def _cells(measure: _Measure, lines: Sequence[LineUsage]) -> list[Cell]:
     values = [measure.read(line) for line in lines]
     rises = [None if value is None else abs(value) - measure.base for value in values]
     top = max((rise for rise in rises if rise is not None), default=0.0)
-    peak = rises.index(top) if measure.marks_peak and top > 0 and len(lines) > 1 else None
+    peak = None
+    if measure.change and top > 0 and len(lines) > 1:
+        peak = peak_place(values, [measure.change(line) for line in lines])
     return [
         Cell()
         if value is None or rise is None

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 
 from oommagic.report import DeviceMemory, Gpu, Outcome, Report
 from oommagic.show.characters import cut, label, visible
-from oommagic.show.table import Detail, Table, all_lines, busy_devices, device_names, tables
+from oommagic.show.table import (
+    Detail,
+    Table,
+    all_lines,
+    busy_devices,
+    device_names,
+    peak_place,
+    tables,
+)
 from oommagic.units import format_bytes, format_seconds
 
 _MOST_MESSAGE = 300
@@ -114,12 +122,14 @@ def _device_peaks(report: Report) -> Iterator[str]:
 
 def _device_peak(report: Report, device: DeviceMemory) -> str:
     peak = f"{label(device.name)} peak {_of_limit(device.peak_bytes, device.limit_bytes)}"
-    held = {
-        line.line_number: line.devices[device.name].peak_bytes
-        for line in report.profile.lines
-        if device.name in line.devices
-    }
-    return f"{peak} at line {max(held, key=held.__getitem__)}" if held else peak
+    lines = [line for line in report.profile.lines if line.hits and device.name in line.devices]
+    if not lines:
+        return peak
+    usages = [line.devices[device.name] for line in lines]
+    place = peak_place(
+        [usage.peak_bytes for usage in usages], [usage.delta_bytes for usage in usages]
+    )
+    return f"{peak} at line {lines[place].line_number}"
 
 
 def _fullness(device: DeviceMemory) -> tuple[float, int]:
@@ -142,7 +152,7 @@ def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
     if any(row.is_stop for row in rows):
         yield Fact("→", "the line that the run ended at")
     if any(cell.is_peak for row in rows for cell in row.cells):
-        yield Fact("▲", "the highest peak of its column")
+        yield Fact("▲", "the line that made the highest peak of its column")
     if any(line.is_partial for line in all_lines(report)):
         yield Fact(
             "≥ ~",
@@ -158,7 +168,7 @@ def _notes(report: Report) -> Iterator[str]:
 
 
 def _facts(report: Report) -> Iterator[Fact]:
-    yield Fact("Lines", f"told apart by {_ENGINES[report.engine.name]}. {report.engine.reason}")
+    yield Fact("Lines", f"told apart by {_ENGINES[report.engine.name]}: {report.engine.reason}")
     yield from _host_facts(report)
     busy = set(busy_devices(report))
     for device in _sorted_devices(report):

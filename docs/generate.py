@@ -19,8 +19,6 @@ PAGES = Path(__file__).resolve().parent
 _PART = re.compile(
     r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", flags=re.DOTALL
 )
-    r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", re.DOTALL
-)
 
 
 def options_of_oomprofile() -> str:

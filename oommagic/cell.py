@@ -7,16 +7,20 @@ import ast
 import difflib
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of one file, by its first line; `is_long` if it spans several."""
+    """One statement of one file, by its first line.
+
+    One that spans several lines, or has a comprehension, comes back to a line without having
+    begun anew: `comes_back`.
+    """
 
     filename: str
     first_line: int
-    is_long: bool
+    comes_back: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class CellText:
     lines: tuple[str, ...]
     statement_starts: Mapping[int, int] = field(default_factory=dict)
     guarded_lines: frozenset[int] = frozenset()
+    comprehensions: frozenset[int] = frozenset()
+    """The first lines of statements that have a comprehension."""
 
     @classmethod
     def of(cls, typed: str, executed: str | None = None) -> "CellText":
@@ -40,6 +46,7 @@ class CellText:
             lines=tuple(_as_typed(typed.splitlines(), executed.splitlines())),
             statement_starts=dict(_statement_starts(tree)),
             guarded_lines=frozenset(_guarded_lines(tree)),
+            comprehensions=frozenset(_comprehensions(tree)),
         )
 
     @classmethod
@@ -47,14 +54,23 @@ class CellText:
         """Read a function's source as it stands in its file, indented or not."""
         return cls.of(textwrap.dedent("".join(lines)))
 
-    def under_magic(self) -> "CellText":
-        """Return the text below a cell magic such as `%%time`, with its lines' own numbers."""
-        body = CellText.of("\n".join(self.lines[1:]))
-        return replace(
-            body,
-            lines=self.lines,
-            statement_starts={line + 1: start + 1 for line, start in body.statement_starts.items()},
-            guarded_lines=frozenset(line + 1 for line in body.guarded_lines),
+    def under_magic(self) -> tuple["CellText", int]:
+        """Return this cell read as a cell magic's body, and how far down that body begins.
+
+        IPython drops the blank lines above a body before `%%time` or `%%capture` runs it.
+        """
+        below = self.lines[1:]
+        shift = 1 + next((at for at, line in enumerate(below) if line.strip()), 0)
+        body = CellText.of("\n".join(self.lines[shift:]))
+        return body._moved_down(self.lines, shift), shift
+
+    def _moved_down(self, lines: tuple[str, ...], shift: int) -> "CellText":
+        starts = {line + shift: start + shift for line, start in self.statement_starts.items()}
+        return CellText(
+            lines=lines,
+            statement_starts=starts,
+            guarded_lines=frozenset(line + shift for line in self.guarded_lines),
+            comprehensions=frozenset(line + shift for line in self.comprehensions),
         )
 
     def source(self, line_number: int) -> str:
@@ -69,7 +85,8 @@ class CellText:
     def statement(self, filename: str, line_number: int) -> Statement:
         """Name the statement of a line."""
         start = self.statement_start(line_number)
-        return Statement(filename, start, is_long=self.statement_start(start + 1) == start)
+        spans_lines = self.statement_start(start + 1) == start
+        return Statement(filename, start, spans_lines or start in self.comprehensions)
 
 
 def _parse(source: str) -> ast.Module:
@@ -97,8 +114,9 @@ def _as_typed(typed: list[str], executed: list[str]) -> Iterator[str]:
 def _statement_starts(tree: ast.Module) -> Iterator[tuple[int, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
-            for line in range(node.lineno + 1, _head_end(node) + 1):
-                yield line, node.lineno
+            first = _first_line(node)
+            for line in range(first + 1, _head_end(node) + 1):
+                yield line, first
 
 
 def _head_end(node: ast.stmt) -> int:
@@ -121,3 +139,10 @@ def _guarded_lines(tree: ast.Module) -> Iterator[int]:
         if isinstance(node, ast.Try | ast.TryStar) and node.handlers:
             last = node.body[-1].end_lineno or node.body[-1].lineno
             yield from range(node.body[0].lineno, last + 1)
+
+
+def _comprehensions(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and not getattr(node, "body", None):
+            if any(isinstance(inner, ast.comprehension) for inner in ast.walk(node)):
+                yield node.lineno

@@ -104,10 +104,11 @@ class WatchedCompiler:
         self.cell_name = ""
         self.text = CellText.of(typed)
         self._typed = typed
+        self._body: str | None = None
         self._watch = watch
         # What runs under a file name: its text, and how far its lines are from the cell's.
         self._places: dict[str, tuple[CellText, int]] = {}
-        self.has_compiled = False
+        self.has_run = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.compiler, name)
@@ -115,11 +116,16 @@ class WatchedCompiler:
     def __call__(self, source: Any, filename: str, symbol: str, *more: Any) -> Any:
         """Compile as ever; if it is a piece of the cell, have its lines watched."""
         code = self.compiler(source, filename, symbol, *more)
-        place = self._places.get(filename)
-        if place is not None and isinstance(code, CodeType):
-            self.has_compiled = True
-            self._watch(code, *place)
+        if filename == _TIMED_BODY:
+            self.watch_if_ours(code)
         return code
+
+    def watch_if_ours(self, code: CodeType) -> None:
+        """Have the lines of a code object watched, if it is a piece of the cell."""
+        place = self._places.get(code.co_filename)
+        if place is not None:
+            self.has_run = True
+            self._watch(code, *place)
 
     @property
     def shifts(self) -> dict[str, int]:
@@ -131,24 +137,20 @@ class WatchedCompiler:
         name: str = self.compiler.cache(transformed_code, *args, **kwargs)
         if not self.cell_name:
             self._learn_cell(name, transformed_code)
-        elif self._is_body(transformed_code):
-            self._places[name] = (self.text, 1)
+        elif transformed_code.rstrip() == self._body:
+            self._places[name] = self._places[_TIMED_BODY]
         return name
 
     def _learn_cell(self, name: str, transformed_code: str) -> None:
         self.cell_name = name
         if self._typed.lstrip().startswith("%%"):
             # `%%time` and `%%capture` run their body through this compiler, too.
-            self.text = CellText.of(self._typed.lstrip()).under_magic()
-            self._places = {name: (self.text, 0), _TIMED_BODY: (self.text, 1)}
+            self.text, shift = CellText.of(self._typed.strip()).under_magic()
+            self._body = "\n".join(self.text.lines[shift:])
+            self._places = {name: (self.text, 0), _TIMED_BODY: (self.text, shift)}
         else:
             self.text = CellText.of(self._typed, transformed_code)
             self._places = {name: (self.text, 0)}
-
-    def _is_body(self, transformed_code: str) -> bool:
-        return CellText.of("\n".join(self.text.lines[1:]), transformed_code).lines == tuple(
-            self.text.lines[1:]
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +198,28 @@ class CellProfiler:
         request = Request(tuple(options.function), options.engine, options.include_children)
         run = session.Run(request, self._shell.user_ns)
         compiler = WatchedCompiler(self._shell.compile, typed, run.watch)
-        self._shell.compile = compiler
+        self._stand_in(compiler)
         self._cell = _ProfiledCell(raw, options, run, compiler)
 
+    def _stand_in(self, compiler: WatchedCompiler) -> None:
+        """See each statement's code just before it runs: IPython 7 renames what it compiled."""
+        shell, run_code = self._shell, self._shell.run_code
+
+        def watch_and_run(code: CodeType, *args: Any, **kwargs: Any) -> Any:
+            compiler.watch_if_ours(code)
+            return run_code(code, *args, **kwargs)
+
+        shell.compile = compiler
+        shell.run_code = watch_and_run
+
+    def _step_aside(self, compiler: WatchedCompiler) -> None:
+        vars(self._shell).pop("run_code", None)
+        if self._shell.compile is compiler:
+            self._shell.compile = compiler.compiler
+
     def _finish(self, cell: _ProfiledCell, result: Any) -> None:
-        if self._shell.compile is cell.compiler:
-            self._shell.compile = cell.compiler.compiler
-        if not cell.compiler.has_compiled:
+        self._step_aside(cell.compiler)
+        if not cell.compiler.has_run:
             cell.run.stop()
             _say("%%oomprofile: no line of this cell ran, so nothing was measured.")
             return

@@ -10,6 +10,7 @@ what happened since the last reading to the line that ran until now. Three rules
   meanwhile is measured as a whole and shared out among the silenced lines.
 """
 
+import os
 import threading
 import time
 from _thread import get_ident
@@ -24,6 +25,19 @@ COUNTS_PER_TICK = 400
 
 # Shares of less than this are the allocator's noise: the line is not marked for them.
 _NOISE_BYTES = 64 * 1024
+
+
+# A forked child's meters still speak of its parent, and would reset the parent's peak.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 (the number of forks that led to this process)
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 class HostMeter(Protocol):
@@ -101,7 +115,7 @@ class Frame:
 class Track:
     """One thread's stack of profiled frames, and its budget for the current tick."""
 
-    __slots__ = ("dark", "fires", "since", "stack", "tick", "unread")
+    __slots__ = ("dark", "fires", "sightings", "since", "stack", "tick", "unread")
 
     def __init__(self, now: float) -> None:
         self.stack: list[Frame] = []
@@ -111,6 +125,8 @@ class Track:
         # Lines that ran since the last full reading, and lines that are silenced.
         self.unread: dict[Tally, None] = {}
         self.dark: dict[Tally, None] = {}
+        # Lines at which the ticker saw the thread while lines were silenced, and how often.
+        self.sightings: dict[Tally, int] = {}
 
     @property
     def is_dark(self) -> bool:
@@ -153,6 +169,7 @@ class Ledger:
         self._tallies: dict[tuple[int, int], Tally] = {}
         self._tracks: dict[int, Track] = {}
         self._tick = 0
+        self._forks = _forks
         # Only ever tried, never waited for: a fork or a signal must not find it locked for good.
         self._reading = threading.Lock()
 
@@ -181,10 +198,21 @@ class Ledger:
         for track in self._tracks.values():
             self._drop_frames(track, keep=0)
 
-    def tick(self) -> bool:
-        """Begin a new tick; return whether lines are silenced that should be heard again."""
+    def tick(self) -> None:
+        """Begin a new tick: every line may be read in full again."""
         self._tick += 1
-        return any(track.dark for track in list(self._tracks.values()))
+
+    def dark_threads(self) -> list[int]:
+        """Return the threads in which lines are silenced."""
+        return [thread for thread, track in list(self._tracks.items()) if track.dark]
+
+    def sight(self, thread_id: int, code_id: int, line: int) -> None:
+        """The ticker saw a thread at a line; that tells something while lines run unseen."""
+        track = self._tracks[thread_id]
+        if track.is_dark:
+            tally = self.tally(code_id, line)
+            tally.is_partial = True
+            track.sightings[tally] = track.sightings.get(tally, 0) + 1
 
     def note_children(self, children_bytes: int) -> None:
         """Remember what the child processes held while the lines that run now were running."""
@@ -200,6 +228,8 @@ class Ledger:
 
     def at_line(self, frame_id: int, code_id: int, line: int, hit: int = 1) -> bool:
         """A frame begins a line; return whether the line may be silenced until the next tick."""
+        if self._forks != _forks:
+            return True
         track = self._tracks.get(get_ident()) or self._new_track()
         tally = self.tally(code_id, line)
         if self._goes_on(track, frame_id, tally):
@@ -228,6 +258,8 @@ class Ledger:
         track = self._tracks.get(get_ident())
         if track is None or not track.stack or track.stack[-1].frame_id != frame_id:
             return False
+        if self._forks != _forks:
+            return True
         if not self._reading.acquire(blocking=False):
             return False
         try:
@@ -251,8 +283,7 @@ class Ledger:
             return False
         if frame.frame_id != frame_id:
             return tally.code_id != current.code_id
-        # A statement of several lines comes back to its first; one of a single line runs again.
-        return tally is not current or tally.statement.is_long
+        return tally is not current or tally.statement.comes_back
 
     def _settle(self, track: Track, tally: Tally) -> None:
         """Charge what happened since the last event, as exactly as the budget allows."""
@@ -273,6 +304,7 @@ class Ledger:
         track.tick = self._tick
         track.fires = 0
         track.dark.clear()
+        track.sightings.clear()
 
     def _may_silence(self, track: Track, tally: Tally) -> bool:
         if tally.fired_tick != track.tick:
@@ -316,7 +348,7 @@ class Ledger:
         if not track.stack:
             return
         if track.is_dark:
-            for tally, share in _time_shares(track.dark, elapsed):
+            for tally, share in _time_shares(track, elapsed):
                 tally.elapsed += share
             return
         frame = track.stack[-1]
@@ -324,7 +356,9 @@ class Ledger:
         frame.tally.elapsed += elapsed
 
     def _charge_memory(self, track: Track) -> None:
-        lines = {**track.unread, **track.dark} if track.is_dark else track.unread
+        lines: dict[Tally, None] = track.unread
+        if track.is_dark:
+            lines = {**lines, **track.dark, **dict.fromkeys(track.sightings)}
         self._charge_host(track, lines)
         if self._devices.find():
             self._charge_devices(track, lines)
@@ -338,10 +372,10 @@ class Ledger:
             quiet = max(own, totals.own_now)
             _mark_shared(lines, max(abs(own_delta), abs(file_delta), peak - quiet))
         if own_delta:
-            for tally, share in _shares(lines, _own_delta_towards(own_delta), own_delta):
+            for tally, share in _shares(track, lines, _own_delta_towards(own_delta), own_delta):
                 tally.own_delta += share
         if file_delta:
-            for tally, share in _shares(lines, _elapsed, file_delta):
+            for tally, share in _shares(track, lines, _elapsed, file_delta):
                 tally.file_delta += share
         totals.own_now, totals.files_now = own, files
         totals.own_peak, totals.file_peak = max(totals.own_peak, peak), max(totals.file_peak, files)
@@ -357,7 +391,7 @@ class Ledger:
             totals.device_before.setdefault(name, 0)
             if len(lines) > 1:
                 _mark_shared(lines, max(abs(delta), peak - current))
-            for tally, share in _shares(lines, _device_delta_towards(name, delta), delta):
+            for tally, share in _shares(track, lines, _device_delta_towards(name, delta), delta):
                 tally.device_deltas[name] = tally.device_deltas.get(name, 0) + share
                 tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
             totals.device_now[name] = current
@@ -404,12 +438,16 @@ def _mark_shared(lines: Iterable[Tally], weight_bytes: int) -> None:
 
 
 def _shares(
-    lines: Collection[Tally], weight_of: Callable[[Tally], float], amount: int
+    track: Track, lines: Collection[Tally], weight_of: Callable[[Tally], float], amount: int
 ) -> Iterable[tuple[Tally, int]]:
-    """Share bytes among lines by what each was seen to take so far; nothing gets lost."""
+    """Share bytes among lines by where the thread was seen, or by what they took before.
+
+    Every line gets its share, be it nothing, and nothing of the amount is lost.
+    """
     if len(lines) == 1:
         return [(tally, amount) for tally in lines]
-    weights = [weight_of(tally) for tally in lines]
+    seen = track.sightings if track.is_dark else {}
+    weights = [float(seen.get(tally, 0)) if seen else weight_of(tally) for tally in lines]
     whole = sum(weights)
     if not whole:
         weights, whole = [1.0] * len(lines), len(lines)
@@ -419,11 +457,12 @@ def _shares(
     return zip(lines, shares, strict=True)
 
 
-def _time_shares(lines: Collection[Tally], elapsed: float) -> Iterable[tuple[Tally, float]]:
-    whole = sum(tally.elapsed for tally in lines)
+def _time_shares(track: Track, elapsed: float) -> Iterable[tuple[Tally, float]]:
+    weights = dict(track.sightings) or {tally: tally.elapsed for tally in track.dark}
+    whole = sum(weights.values())
     if not whole:
-        return [(tally, elapsed / len(lines)) for tally in lines]
-    return [(tally, elapsed * tally.elapsed / whole) for tally in lines]
+        return [(tally, elapsed / len(weights)) for tally in weights]
+    return [(tally, elapsed * weight / whole) for tally, weight in weights.items()]
 
 
 def _elapsed(tally: Tally) -> float:

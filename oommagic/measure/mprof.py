@@ -21,8 +21,19 @@ class MemoryProfilerEngine:
     def __init__(self, ledger: Ledger) -> None:
         from memory_profiler import LineProfiler, memory_usage  # noqa: PLC0415 (slow to import)
 
+        class CellProfiler(LineProfiler):  # type: ignore[misc]  # it has no types
+            def trace_memory_usage(self, frame: FrameType, event: str, arg: object) -> Any:
+                super().trace_memory_usage(frame, event, arg)
+                # A statement of a cell begins at line 0, which it takes for "no line before",
+                # and would charge all of the process's memory to the first line.
+                if self.prev_lineno == 0:
+                    measures = self.code_map[frame.f_code]
+                    measures[_BEFORE_THE_CELL] = measures.pop(0)
+                    self.prev_lineno = _BEFORE_THE_CELL
+                return self.trace_memory_usage
+
         self._ledger = ledger
-        self._profiler: Any = LineProfiler(backend="psutil")
+        self._profiler: Any = CellProfiler(backend="psutil")
         self._memory_mib: float = memory_usage(-1, interval=0)[0]
         self._measures: dict[str, dict[int, tuple[float, float, int]]] = {}
         self._codes: dict[str, CodeType] = {}

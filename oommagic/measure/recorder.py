@@ -6,6 +6,7 @@ by statement, and hands each over to `watch` just before it runs.
 
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -142,11 +143,24 @@ class Recorder:
         return self._places[code_id].statement_of(line)
 
     def _on_tick(self, count: int) -> None:
-        self._line_engine.tick(silenced=self._ledger.tick())
+        silenced = self._ledger.dark_threads()
+        self._look_at(silenced)
+        self._ledger.tick()
+        self._line_engine.tick(silenced=bool(silenced))
         line = self._ledger.line_of(self._thread_id)
         self._lanes.sample(count, time.perf_counter() - self._started, self._cell_line(line))
         if self._request.include_children and count % _CHILDREN_EVERY == 0:
             self._ledger.note_children(self._lanes.children_bytes())
+
+    def _look_at(self, threads: list[int]) -> None:
+        """See where threads are whose lines are silenced."""
+        frames = sys._current_frames() if threads else {}
+        for thread_id in threads:
+            frame = frames.get(thread_id)
+            while frame is not None and id(frame.f_code) not in self._places:
+                frame = frame.f_back
+            if frame is not None:
+                self._ledger.sight(thread_id, id(frame.f_code), frame.f_lineno)
 
     def _cell_line(self, at: tuple[int, int] | None) -> int:
         place = self._places.get(at[0]) if at else None

@@ -47,6 +47,9 @@ class _Resume:
             self._engine.resume()
 
 
+_END_OF_PAUSE = _Resume.__del__.__code__
+
+
 class _Site:
     """A call in watched code: how often in a row it led to nothing that is watched."""
 
@@ -132,7 +135,8 @@ class SettraceEngine:
         caller = frame.f_back
         if caller is None or id(caller.f_code) not in self._watched or _outlives_call(code):
             return None
-        if get_ident() != self._thread or not self._is_quiet(caller):
+        # The end of a pause is a call, too: pausing for it would go on forever.
+        if code is _END_OF_PAUSE or get_ident() != self._thread or not self._is_quiet(caller):
             return None
         self._is_paused = True
         sys.settrace(None)

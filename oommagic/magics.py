@@ -18,6 +18,7 @@ from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.display import publish_display_data
+from traitlets.config import Config
 
 from oommagic import session
 from oommagic.cell import CellText
@@ -243,6 +244,15 @@ def load(shell: InteractiveShell) -> None:
     shell.events.register("post_run_cell", profiler.after_cell)
     for kind, render in _RENDERERS.items():
         shell.display_formatter.formatters[kind].for_type(Report, render)
+
+
+def open_shell() -> InteractiveShell:
+    """Start a shell in this process, with the magics and without a history file."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell.instance(config=config)
+    load(shell)
+    return shell
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -1,0 +1,78 @@
+"""The command line: `python -m oommagic demo` and `python -m oommagic show FILE`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from oommagic import report
+from oommagic.errors import OommagicError
+from oommagic.show import text
+from oommagic.tf import arena
+
+_DEMO_DEVICE = "512MB"
+
+# The model of an article on ResourceExhaustedError, on ever larger batches.
+_DEMO_CELL = """\
+%%oomprofile
+import numpy as np
+import tensorflow as tf
+
+images = np.random.rand(64, 256, 256, 3).astype(np.float32)
+labels = np.random.randint(0, 2, 64)
+
+model = tf.keras.Sequential([
+    tf.keras.Input((256, 256, 3)),
+    tf.keras.layers.Conv2D(32, (3, 3), activation='relu'),
+    tf.keras.layers.MaxPooling2D((2, 2)),
+    tf.keras.layers.Conv2D(64, (3, 3), activation='relu'),
+    tf.keras.layers.MaxPooling2D((2, 2)),
+    tf.keras.layers.Flatten(),
+    tf.keras.layers.Dense(1, activation='sigmoid'),
+])
+model.compile(optimizer='adam', loss='binary_crossentropy')
+
+for batch in (2, 4, 8, 16, 32):
+    model.fit(images[:2 * batch], labels[:2 * batch], batch_size=batch, verbose=0)
+    print('trained on batches of', batch)
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="oommagic", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("demo", help="let a model run out of memory on a small device")
+    show = commands.add_parser("show", help="show a saved report")
+    show.add_argument("file", type=Path)
+    chosen = parser.parse_args(arguments)
+    try:
+        return _demo() if chosen.command == "demo" else _show(chosen.file)
+    except OommagicError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _show(path: Path) -> int:
+    print(text.render(report.load(path)))
+    return 0
+
+
+def _demo() -> int:
+    from oommagic.magics import open_shell
+
+    # TensorFlow's own log would stand between the cell and its report.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    device = arena.use_device(_DEMO_DEVICE)
+    print(f"A training device of {_DEMO_DEVICE} on this CPU, and this cell:\n")
+    print(_DEMO_CELL)
+    result = open_shell().run_cell(_DEMO_CELL)
+    ran_out = type(result.error_in_exec).__name__ == "ResourceExhaustedError"
+    if not ran_out:
+        print(f"The cell did not run out of {device.limit_bytes} bytes.", file=sys.stderr)
+    return 0 if ran_out else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The notebooks that we ship, run from the first cell to the last in a real kernel."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+
+
+def texts(cell: nbformat.NotebookNode) -> str:
+    """All that a cell shows, as text."""
+    shown = [
+        output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for output in cell.outputs
+    ]
+    return "\n".join(shown)
+
+
+def run(name: str) -> list[nbformat.NotebookNode]:
+    """Run a notebook as its reader would, and return its code cells."""
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@pytest.mark.slow_once
+def test_the_first_notebook_runs_out_names_the_line_and_then_trains() -> None:
+    cells = run("01_first_profile.ipynb")
+    host, device, value, fits = cells[3:]
+    assert "images = images.astype(np.float32)" in texts(host)
+    assert "Ran out of memory at line 15" in texts(device)
+    assert "trained on batches of 8" in texts(device)
+    assert "ResourceExhaustedError at line 15" in texts(value)
+    assert "Finished in" in texts(fits)
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    profiled = [cell for cell in notebook.cells if cell.source.startswith("%%oomprofile")]
+    assert profiled
+    assert all("host" in texts(cell) for cell in profiled)

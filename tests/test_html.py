@@ -155,7 +155,7 @@ def test_a_page_can_be_sent_as_utf_8(make: Callable[[], Report]) -> None:
 def test_a_page_says_what_the_text_says() -> None:
     said = Tags(render(failed_training())).text
     assert "Ran out of memory at line 25 after 14.2 s." in said
-    assert "▲7.75 GB" in said
+    assert "▲7.75\N{NO-BREAK SPACE}GB" in said
     assert "the highest peak of its column" in said
     assert "TensorFlow was imported on line 1" in said
 

@@ -16,6 +16,10 @@ _MOST_SOURCE = 400
 _MOST_WORDS = 120
 _MOST_MOMENTS = 300
 
+# JupyterLab takes the style sheet and the drawings away from a notebook that it does not trust:
+# the source must stay readable without the one, and the drawings' words out of the way.
+_SOURCE_STYLE = "text-align:left;white-space:pre;font-family:monospace"
+
 
 def render(report: Report) -> str:
     """Say a report in HTML that can stand in any page."""
@@ -89,7 +93,7 @@ def _heads(columns: Sequence[Column]) -> str:
     )
     return (
         f"<tr><th scope='col'>line</th>{heads}"
-        "<th scope='col' class='oom-source oom-first'>source</th></tr>"
+        f"<th scope='col' class='oom-source oom-first' style='{_SOURCE_STYLE}'>source</th></tr>"
     )
 
 
@@ -101,7 +105,7 @@ def _row(row: Row, columns: Sequence[Column]) -> str:
     return (
         f"<tr{stop}><th scope='row'>{arrow}{row.line_number}</th>"
         f"{''.join(_cells(row, columns))}"
-        f"<td class='oom-source oom-first'{title}>{source}</td></tr>"
+        f"<td class='oom-source oom-first' style='{_SOURCE_STYLE}'{title}>{source}</td></tr>"
     )
 
 
@@ -117,7 +121,9 @@ def _cells(row: Row, columns: Sequence[Column]) -> Iterator[str]:
             classes += ["oom-bar", f"oom-{column.kind}"]
         share = f" style='--oom-share:{cell.fraction:.1%}'" if has_bar else ""
         mark = "▲" if cell.is_peak else ""
-        yield f"<td{_class(*classes)}{share}>{mark}{escape(cell.text)}</td>"
+        # A figure and its unit stay on one line, in whatever style.
+        text = escape(cell.text).replace(" ", "\u00a0")
+        yield f"<td{_class(*classes)}{share}>{mark}{text}</td>"
 
 
 def _first_of_group(columns: Sequence[Column]) -> list[str]:
@@ -136,7 +142,7 @@ def _class(*names: str) -> str:
 def _timeline(timeline: DrawnTimeline | None) -> Iterator[str]:
     if timeline is None:
         return
-    yield "<div class='oom-lanes'>"
+    yield "<details><summary>Over time</summary><div class='oom-lanes'>"
     rows = len(timeline.lanes)
     # The moments lie over all lanes, so that pointing at one shows it in each.
     yield f"<div class='oom-moments' style='grid-row:1/span {rows}'>{_moments(timeline)}</div>"
@@ -147,6 +153,7 @@ def _timeline(timeline: DrawnTimeline | None) -> Iterator[str]:
     yield "</div>"
     if timeline.quiet:
         yield f"<p>Nothing to show over time for {escape(', '.join(timeline.quiet))}: always 0.</p>"
+    yield "</details>"
 
 
 def _moments(timeline: DrawnTimeline) -> str:

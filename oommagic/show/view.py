@@ -84,10 +84,11 @@ def _stop_words(outcome: Outcome) -> str:
 
 
 def _ran_out(outcome: Outcome) -> bool:
-    message = outcome.message.lower()
-    return _error_name(outcome) in _MEMORY_ERRORS or any(
-        words in message for words in _MEMORY_WORDS
-    )
+    return _error_name(outcome) in _MEMORY_ERRORS or _speaks_of_memory(outcome.message)
+
+
+def _speaks_of_memory(message: str) -> bool:
+    return any(words in message.lower() for words in _MEMORY_WORDS)
 
 
 def _error_name(outcome: Outcome) -> str:
@@ -97,9 +98,15 @@ def _error_name(outcome: Outcome) -> str:
 def _error(outcome: Outcome) -> str:
     if outcome.kind != "failed":
         return ""
-    lines = outcome.message.strip().splitlines()
-    parts = (_error_name(outcome), cut(visible(lines[0]), _MOST_MESSAGE) if lines else "")
+    told = cut(visible(_telling_line(outcome.message)), _MOST_MESSAGE)
+    parts = (_error_name(outcome), told)
     return ": ".join(part for part in parts if part)
+
+
+def _telling_line(message: str) -> str:
+    """Return the line that speaks of memory: TensorFlow's messages begin with a long stack."""
+    lines = message.strip().splitlines() or [""]
+    return next((line for line in lines if _speaks_of_memory(line)), lines[0])
 
 
 def _peaks(report: Report) -> str:

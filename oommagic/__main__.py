@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from oommagic import report
+from oommagic import report, session
 from oommagic.errors import OommagicError
 from oommagic.show import text
 from oommagic.tf import arena
@@ -43,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(prog="oommagic", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("demo", help="let a model run out of memory on a small device")
+    demo = commands.add_parser("demo", help="let a model run out of memory on a small device")
+    demo.add_argument("-o", "--output", type=Path, metavar="FILE", help="save the report as JSON")
     show = commands.add_parser("show", help="show a saved report")
     show.add_argument("file", type=Path)
     chosen = parser.parse_args(arguments)
     try:
-        return _demo() if chosen.command == "demo" else _show(chosen.file)
+        return _demo(chosen.output) if chosen.command == "demo" else _show(chosen.file)
     except OommagicError as error:
         print(error, file=sys.stderr)
         return 1
@@ -59,7 +60,7 @@ def _show(path: Path) -> int:
     return 0
 
 
-def _demo() -> int:
+def _demo(output: Path | None) -> int:
     from oommagic.magics import open_shell
 
     # TensorFlow's own log would stand between the cell and its report.
@@ -68,6 +69,8 @@ def _demo() -> int:
     print(f"A training device of {_DEMO_DEVICE} on this CPU, and this cell:\n")
     print(_DEMO_CELL)
     result = open_shell().run_cell(_DEMO_CELL)
+    if output is not None:
+        session.last_report().save(output)
     ran_out = type(result.error_in_exec).__name__ == "ResourceExhaustedError"
     if not ran_out:
         print(f"The cell did not run out of {device.limit_bytes} bytes.", file=sys.stderr)

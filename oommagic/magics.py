@@ -5,7 +5,6 @@ before and after the cell start and stop the recording. So history, `await`, `Ou
 "Run all" are IPython's own.
 """
 
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,20 +20,19 @@ from IPython.display import publish_display_data
 from traitlets.config import Config
 
 from oommagic import session
-from oommagic.cell import CellText
 from oommagic.errors import OommagicError
+from oommagic.ipython_cell import MagicLine, WatchedCompiler, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
 from oommagic.measure.recorder import Request
 from oommagic.recording import CELL, Listing
 from oommagic.report import Report
 
-_MAGIC_LINE = re.compile(r"\s*%%oomprofile(?P<options>\s.*)?")
-# The file name under which `%%time` compiles its body, in all versions of IPython.
-_TIMED_BODY = "<timed exec>"
+# What IPython says of its shell differs from version to version: no types fit all of them.
+Shell = Any
 
 
 @magics_class
-class OommagicMagics(Magics):  # type: ignore[misc]  # IPython's base class has no types
+class OommagicMagics(Magics):
     """What can be typed in a notebook."""
 
     @magic_arguments.magic_arguments()
@@ -67,7 +65,7 @@ class OommagicMagics(Magics):  # type: ignore[misc]  # IPython's base class has 
         help="show nothing; oommagic.last_report() has the report",
     )
     @cell_magic
-    def oomprofile(self, line: str, cell: str) -> None:
+    def oomprofile(self, _line: str, _cell: str) -> None:
         """Run the cell as it is, and show what each line took: time, host and device memory.
 
         It must stand on the cell's first line. Lines are numbered as in Python's tracebacks,
@@ -75,83 +73,6 @@ class OommagicMagics(Magics):  # type: ignore[misc]  # IPython's base class has 
         """
         # The input transformer takes this magic's line away before IPython would call it.
         raise IPythonUsageError("%%oomprofile must be the first line of a cell that IPython runs.")
-
-
-class MagicLine:
-    """The input transformer that takes the magic's line away."""
-
-    # IPython then does not call it to find out whether a cell is complete, and so treats the
-    # cell like that of any other magic: it ends with a blank line.
-    has_side_effects = True
-
-    def __init__(self) -> None:
-        self.is_awaited = False
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        """Return the cell without the magic's line."""
-        at = _magic_line_number(lines)
-        if at is None:
-            return lines
-        # The event before the cell answers this. None comes where another magic runs the cell.
-        self.is_awaited = True
-        return lines[at + 1 :]
-
-
-class WatchedCompiler:
-    """Stands in for the shell's compiler during a profiled cell, and passes on what it compiles."""
-
-    def __init__(self, compiler: Any, typed: str, watch: Callable[..., None]) -> None:
-        self.compiler = compiler
-        self.cell_name = ""
-        self.text = CellText.of(typed)
-        self._typed = typed
-        self._body: str | None = None
-        self._watch = watch
-        # What runs under a file name: its text, and how far its lines are from the cell's.
-        self._places: dict[str, tuple[CellText, int]] = {}
-        self.has_run = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiler, name)
-
-    def __call__(self, source: Any, filename: str, symbol: str, *more: Any) -> Any:
-        """Compile as ever; if it is a piece of the cell, have its lines watched."""
-        code = self.compiler(source, filename, symbol, *more)
-        if filename == _TIMED_BODY:
-            self.watch_if_ours(code)
-        return code
-
-    def watch_if_ours(self, code: CodeType) -> None:
-        """Have the lines of a code object watched, if it is a piece of the cell."""
-        place = self._places.get(code.co_filename)
-        if place is not None:
-            self.has_run = True
-            self._watch(code, *place)
-
-    @property
-    def shifts(self) -> dict[str, int]:
-        """How far the lines under each file name are from the cell's."""
-        return {name: shift for name, (_, shift) in self._places.items()}
-
-    def cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
-        """Learn under which name a piece of source will run."""
-        name: str = self.compiler.cache(transformed_code, *args, **kwargs)
-        if not self.cell_name:
-            self._learn_cell(name, transformed_code)
-        elif transformed_code.rstrip() == self._body:
-            self._places[name] = self._places[_TIMED_BODY]
-        return name
-
-    def _learn_cell(self, name: str, transformed_code: str) -> None:
-        self.cell_name = name
-        if self._typed.lstrip().startswith("%%"):
-            # `%%time` and `%%capture` run their body through this compiler, too.
-            self.text, shift = CellText.of(self._typed.strip()).under_magic()
-            self._body = "\n".join(self.text.lines[shift:])
-            self._places = {name: (self.text, 0), _TIMED_BODY: (self.text, shift)}
-        else:
-            self.text = CellText.of(self._typed, transformed_code)
-            self._places = {name: (self.text, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +88,7 @@ class _ProfiledCell:
 class CellProfiler:
     """Profiles the cells that carry the magic: IPython's events start and stop it."""
 
-    def __init__(self, shell: InteractiveShell, magic_line: MagicLine) -> None:
+    def __init__(self, shell: Shell, magic_line: MagicLine) -> None:
         self._shell = shell
         self._magic_line = magic_line
         self._cell: _ProfiledCell | None = None
@@ -175,7 +96,7 @@ class CellProfiler:
     def before_cell(self, info: Any) -> None:
         """Start, if the cell that is about to run carries the magic."""
         lines = info.raw_cell.splitlines(keepends=True)
-        at = _magic_line_number(lines)
+        at = magic_line_number(lines)
         if at is None:
             return
         self._magic_line.is_awaited = False
@@ -195,7 +116,7 @@ class CellProfiler:
             self._finish(cell, result)
 
     def _start(self, raw: str, line: str, typed: str) -> None:
-        options = magic_arguments.parse_argstring(OommagicMagics.oomprofile, _options_in(line))
+        options = magic_arguments.parse_argstring(OommagicMagics.oomprofile, options_in(line))
         request = Request(tuple(options.function), options.engine, options.include_children)
         run = session.Run(request, self._shell.user_ns)
         compiler = WatchedCompiler(self._shell.compile, typed, run.watch)
@@ -233,7 +154,7 @@ class CellProfiler:
             _save(report, cell.options.output)
 
 
-def load(shell: InteractiveShell) -> None:
+def load(shell: Shell) -> None:
     """Add the magics to a shell; once is enough, and twice does no harm."""
     unload(shell)
     magic_line = MagicLine()
@@ -246,7 +167,7 @@ def load(shell: InteractiveShell) -> None:
         shell.display_formatter.formatters[kind].for_type(Report, render)
 
 
-def open_shell() -> InteractiveShell:
+def open_shell() -> Shell:
     """Start a shell in this process, with the magics and without a history file."""
     config = Config()
     config.HistoryManager.enabled = False
@@ -255,7 +176,7 @@ def open_shell() -> InteractiveShell:
     return shell
 
 
-def unload(shell: InteractiveShell) -> None:
+def unload(shell: Shell) -> None:
     """Take the magics away again."""
     transformers = shell.input_transformers_cleanup
     transformers[:] = [known for known in transformers if not isinstance(known, MagicLine)]
@@ -268,33 +189,19 @@ def unload(shell: InteractiveShell) -> None:
         shell.display_formatter.formatters[kind].pop(Report, None)
 
 
-def _magic_line_number(lines: list[str]) -> int | None:
-    """Find the magic's line: the first that is not blank. `%%oomprofile?` asks for help."""
-    for number, line in enumerate(lines):
-        if line.strip():
-            match = _MAGIC_LINE.fullmatch(line.rstrip())
-            return number if match and not line.rstrip().endswith("?") else None
-    return None
-
-
-def _options_in(line: str) -> str:
-    match = _MAGIC_LINE.fullmatch(line.rstrip())
-    return (match["options"] or "") if match else ""
-
-
-def _as_text(report: Report, printer: Any, cycle: bool) -> None:  # noqa: FBT001 (IPython's call)
+def _as_text(report: Report, printer: Any, _cycle: object) -> None:
     printer.text(_render_text(report))
 
 
 def _render_text(report: Report) -> str:
     # A profiler that is loaded but not used should cost nothing: drawing is imported when needed.
-    from oommagic.show import text  # noqa: PLC0415
+    from oommagic.show import text
 
     return text.render(report)
 
 
 def _render_html(report: Report) -> str:
-    from oommagic.show import html  # noqa: PLC0415 (see above)
+    from oommagic.show import html
 
     return html.render(report)
 
@@ -303,9 +210,7 @@ _RENDERERS: dict[str, Callable[..., Any]] = {"text/plain": _as_text, "text/html"
 
 
 def _show(report: Report) -> None:
-    publish_display_data(
-        {"text/plain": _render_text(report), "text/html": _render_html(report)}
-    )
+    publish_display_data({"text/plain": _render_text(report), "text/html": _render_html(report)})
 
 
 def _save(report: Report, path: str) -> None:

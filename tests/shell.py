@@ -32,9 +32,7 @@ def profile(shell: InteractiveShell, cell: str, options: str = "") -> Report:
 def line(report: Report, starts_with: str) -> LineUsage:
     """Find the one line of the cell whose source starts so."""
     found = [
-        usage
-        for usage in report.profile.lines
-        if usage.source.strip().startswith(starts_with)
+        usage for usage in report.profile.lines if usage.source.strip().startswith(starts_with)
     ]
     assert len(found) == 1, f"{starts_with!r} is on {len(found)} lines"
     return found[0]

@@ -1,0 +1,40 @@
+"""Takes the README's picture: the demo's own report, as a notebook shows it.
+
+`python docs/picture.py` runs the demo, and needs Debian's chromium.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from oommagic import report
+from oommagic.show import html
+from playwright.sync_api import sync_playwright
+
+PICTURE = Path(__file__).parent / "images" / "report.png"
+_CHROMIUM = "/usr/bin/chromium"
+_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+_PAGE = "<body style='margin:12px;background:#fff;color:#222;font-family:sans-serif'>{}</body>"
+
+
+def main() -> int:
+    """Run the demo, draw its report, photograph it."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "demo.json"
+        demo = [sys.executable, "-m", "oommagic", "demo", "-o", str(saved)]
+        subprocess.run(demo, check=True, stdout=subprocess.DEVNULL)
+        page = _PAGE.format(html.render(report.load(saved)))
+    PICTURE.parent.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
+        tab = browser.new_page(viewport={"width": 1000, "height": 700}, device_scale_factor=2)
+        tab.set_content(page)
+        tab.locator("body").screenshot(path=PICTURE)
+        browser.close()
+    print(f"took {PICTURE.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

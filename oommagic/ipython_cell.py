@@ -1,0 +1,109 @@
+"""A cell with the magic, while IPython runs it: which code is the cell's, and where it stands.
+
+IPython 7 and 9, in a terminal and in a kernel, all name, compile and run a cell by the shell's
+compiler. Standing in for that shows every piece of the cell just before it runs, and changes
+nothing in what is compiled.
+"""
+
+import re
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from oommagic.cell import CellText
+
+_MAGIC_LINE = re.compile(r"\s*%%oomprofile(?P<options>\s.*)?")
+# The file name under which `%%time` compiles its body, in all versions of IPython.
+_TIMED_BODY = "<timed exec>"
+
+
+def magic_line_number(lines: list[str]) -> int | None:
+    """Find the magic's line: the first that is not blank. `%%oomprofile?` asks for help."""
+    for number, line in enumerate(lines):
+        if line.strip():
+            match = _MAGIC_LINE.fullmatch(line.rstrip())
+            return number if match and not line.rstrip().endswith("?") else None
+    return None
+
+
+def options_in(line: str) -> str:
+    """Return what stands behind the magic's name."""
+    match = _MAGIC_LINE.fullmatch(line.rstrip())
+    return (match["options"] or "") if match else ""
+
+
+class MagicLine:
+    """The input transformer that takes the magic's line away."""
+
+    # IPython then does not call it to find out whether a cell is complete, and so treats the
+    # cell like that of any other magic: it ends with a blank line.
+    has_side_effects = True
+
+    def __init__(self) -> None:
+        self.is_awaited = False
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """Return the cell without the magic's line."""
+        at = magic_line_number(lines)
+        if at is None:
+            return lines
+        # The event before the cell answers this. None comes where another magic runs the cell.
+        self.is_awaited = True
+        return lines[at + 1 :]
+
+
+class WatchedCompiler:
+    """Stands in for the shell's compiler during a profiled cell, and passes on what it compiles."""
+
+    def __init__(self, compiler: Any, typed: str, watch: Callable[..., None]) -> None:
+        self.compiler = compiler
+        self.cell_name = ""
+        self.text = CellText.of(typed)
+        self._typed = typed
+        self._body: str | None = None
+        self._watch = watch
+        # What runs under a file name: its text, and how far its lines are from the cell's.
+        self._places: dict[str, tuple[CellText, int]] = {}
+        self.has_run = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.compiler, name)
+
+    def __call__(self, source: Any, filename: str, symbol: str, *more: Any) -> Any:
+        """Compile as ever; if it is a piece of the cell, have its lines watched."""
+        code = self.compiler(source, filename, symbol, *more)
+        if filename == _TIMED_BODY:
+            self.watch_if_ours(code)
+        return code
+
+    def watch_if_ours(self, code: CodeType) -> None:
+        """Have the lines of a code object watched, if it is a piece of the cell."""
+        place = self._places.get(code.co_filename)
+        if place is not None:
+            self.has_run = True
+            self._watch(code, *place)
+
+    @property
+    def shifts(self) -> dict[str, int]:
+        """How far the lines under each file name are from the cell's."""
+        return {name: shift for name, (_, shift) in self._places.items()}
+
+    def cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
+        """Learn under which name a piece of source will run."""
+        name: str = self.compiler.cache(transformed_code, *args, **kwargs)
+        if not self.cell_name:
+            self._learn_cell(name, transformed_code)
+        elif transformed_code.rstrip() == self._body:
+            self._places[name] = self._places[_TIMED_BODY]
+        return name
+
+    def _learn_cell(self, name: str, transformed_code: str) -> None:
+        self.cell_name = name
+        if self._typed.lstrip().startswith("%%"):
+            # `%%time` and `%%capture` run their body through this compiler, too.
+            self.text, shift = CellText.of(self._typed.strip()).under_magic()
+            self._body = "\n".join(self.text.lines[shift:])
+            self._places = {name: (self.text, 0), _TIMED_BODY: (self.text, shift)}
+        else:
+            self.text = CellText.of(self._typed, transformed_code)
+            self._places = {name: (self.text, 0)}

@@ -8,9 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from playwright.sync_api import sync_playwright
+
 from oommagic import report
 from oommagic.show import html
-from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).parent / "images" / "report.png"
 _CHROMIUM = "/usr/bin/chromium"

@@ -8,24 +8,39 @@ what happened since the last reading to the line that ran until now. Three rules
   its hits and its time are still exact; memory is shared out among the lines that ran.
 - A line that fires more often still may be silenced until the next tick. What happened
   meanwhile is measured as a whole and shared out among the silenced lines.
+
+Memory is the whole process's. Where several threads run profiled lines at once, a change is
+shared out among them by the processor time that each one used: one that waits allocates nothing.
 """
 
 import os
 import threading
 import time
 from _thread import get_ident
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from oommagic.cell import Statement
+from oommagic.measure.sharing import (
+    Part,
+    by_device_memory,
+    by_own_memory,
+    by_time,
+    mark_shared,
+    part_of,
+    shares,
+    time_shares,
+)
+from oommagic.measure.tallies import Frame, Tally, Totals, Track
 
-FULL_READINGS_PER_TICK = 100
-COUNTS_PER_TICK = 400
+# In a tick of 50 ms, a full reading costs about 5 µs and a counted event about 1 µs: together
+# they stay below 1.5 % of the time. Lines that are rare in a tick are read beyond that, to a limit.
+FULL_READINGS_PER_TICK = 80
+EVENTS_PER_TICK = 330
+MOST_READINGS_PER_TICK = 400
+AWAKENINGS_PER_TICK = 20
 
-# Shares of less than this are the allocator's noise: the line is not marked for them.
-_NOISE_BYTES = 64 * 1024
-
+_CLOSED = -1
 
 # A forked child's meters still speak of its parent, and would reset the parent's peak.
 _forks = 0
@@ -43,110 +58,25 @@ if hasattr(os, "register_at_fork"):
 class HostMeter(Protocol):
     """The host's figures: own bytes, bytes of files, peak of own bytes since the last reading."""
 
-    def read(self) -> tuple[int, int, int]: ...
+    def read(self) -> tuple[int, int, int]:
+        """Give the figures, and begin a new peak."""
 
 
 class DeviceMeter(Protocol):
     """The devices' figures: for each name, current bytes and the peak since the last reading."""
 
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """The devices that have figures."""
 
-    def find(self) -> bool: ...
+    def find(self) -> bool:
+        """Say whether there are any, and notice new ones."""
 
-    def read(self) -> tuple[tuple[int, int], ...]: ...
+    def read(self) -> tuple[tuple[int, int], ...]:
+        """Give the figures, and begin new peaks."""
 
-    def tracing_graph(self) -> bool: ...
-
-
-class Tally:
-    """All that was charged to one physical line so far."""
-
-    __slots__ = (
-        "children_peak",
-        "code_id",
-        "dark_tick",
-        "device_deltas",
-        "device_peaks",
-        "elapsed",
-        "file_delta",
-        "fired_tick",
-        "fires",
-        "hits",
-        "is_partial",
-        "is_shared",
-        "line",
-        "own_delta",
-        "own_peak",
-        "ran_at_tracing",
-        "statement",
-        "worst",
-    )
-
-    def __init__(self, code_id: int, line: int, statement: Statement) -> None:
-        self.code_id = code_id
-        self.line = line
-        self.statement = statement
-        self.hits = 0
-        self.elapsed = self.worst = 0.0
-        self.own_delta = self.own_peak = self.file_delta = self.children_peak = 0
-        self.device_deltas: dict[str, int] = {}
-        self.device_peaks: dict[str, int] = {}
-        self.is_partial = self.is_shared = self.ran_at_tracing = False
-        # How often the line fired in the current tick, and the tick in which it was silenced.
-        self.fires = 0
-        self.fired_tick = self.dark_tick = -1
-
-
-class Frame:
-    """A running frame of profiled code: the line it is at, and the peaks since it began."""
-
-    __slots__ = ("device_peaks", "elapsed", "frame_id", "own_peak", "tally")
-
-    def __init__(self, frame_id: int, tally: Tally) -> None:
-        # The id, not the frame: holding a frame would keep the user's objects alive.
-        self.frame_id = frame_id
-        self.tally = tally
-        self.elapsed = 0.0
-        self.own_peak = 0
-        self.device_peaks: dict[str, int] = {}
-
-
-class Track:
-    """One thread's stack of profiled frames, and its budget for the current tick."""
-
-    __slots__ = ("dark", "fires", "sightings", "since", "stack", "tick", "unread")
-
-    def __init__(self, now: float) -> None:
-        self.stack: list[Frame] = []
-        self.since = now
-        self.tick = -1
-        self.fires = 0
-        # Lines that ran since the last full reading, and lines that are silenced.
-        self.unread: dict[Tally, None] = {}
-        self.dark: dict[Tally, None] = {}
-        # Lines at which the ticker saw the thread while lines were silenced, and how often.
-        self.sightings: dict[Tally, int] = {}
-
-    @property
-    def is_dark(self) -> bool:
-        """Whether lines may have run unseen since the last event."""
-        return bool(self.dark) and bool(self.stack) and self.stack[-1].tally in self.dark
-
-
-@dataclass(slots=True)
-class Totals:
-    """The whole run's own figures, beside its lines'."""
-
-    own_before: int = 0
-    own_now: int = 0
-    own_peak: int = 0
-    files_now: int = 0
-    file_peak: int = 0
-    children_peak: int = 0
-    device_before: dict[str, int] = field(default_factory=dict)
-    device_now: dict[str, int] = field(default_factory=dict)
-    device_peak: dict[str, int] = field(default_factory=dict)
+    def tracing_graph(self) -> bool:
+        """Say whether this thread is building a graph."""
 
 
 class Ledger:
@@ -170,13 +100,20 @@ class Ledger:
         self._tracks: dict[int, Track] = {}
         self._tick = 0
         self._forks = _forks
-        # Only ever tried, never waited for: a fork or a signal must not find it locked for good.
+        # Never taken twice by one thread: the interpreter reports no lines inside a callback.
         self._reading = threading.Lock()
+        # An engine that can silence single lines puts here how it hears all of them again.
+        self.hear_again: Callable[[], None] | None = None
 
     @property
     def tallies(self) -> Collection[Tally]:
         """Every line that ran."""
         return self._tallies.values()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether events still count: not after the end, and not in a forked child."""
+        return self._forks == _forks
 
     def open(self) -> None:
         """Take the first reading; all later ones are changes from it."""
@@ -190,13 +127,18 @@ class Ledger:
             totals.device_peak[name] = current
 
     def close(self) -> None:
-        """Charge what is still open, in whichever thread."""
-        now = self._clock()
+        """Charge what is still open, in whichever thread; later events change nothing."""
+        if not self.is_open:
+            return
+        with self._reading:
+            now = self._clock()
+            for track in list(self._tracks.values()):
+                self._charge_time(track, now)
+            self._charge_memory(self._track())
+            self._forks = _CLOSED
         for track in list(self._tracks.values()):
-            self._charge_time(track, now)
-        self._charge_memory(self._tracks.get(get_ident()) or self._new_track())
-        for track in self._tracks.values():
-            self._drop_frames(track, keep=0)
+            while track.stack:
+                track.drop()
 
     def tick(self) -> None:
         """Begin a new tick: every line may be read in full again."""
@@ -208,8 +150,8 @@ class Ledger:
 
     def sight(self, thread_id: int, code_id: int, line: int) -> None:
         """The ticker saw a thread at a line; that tells something while lines run unseen."""
-        track = self._tracks[thread_id]
-        if track.is_dark:
+        track = self._tracks.get(thread_id)
+        if track is not None and track.is_dark:
             tally = self.tally(code_id, line)
             tally.is_partial = True
             track.sightings[tally] = track.sightings.get(tally, 0) + 1
@@ -217,41 +159,46 @@ class Ledger:
     def note_children(self, children_bytes: int) -> None:
         """Remember what the child processes held while the lines that run now were running."""
         self.totals.children_peak = max(self.totals.children_peak, children_bytes)
-        for tally in self._running():
-            tally.children_peak = max(tally.children_peak, children_bytes)
+        for track in list(self._tracks.values()):
+            for frame in list(track.stack):
+                frame.tally.children_peak = max(frame.tally.children_peak, children_bytes)
 
     def line_of(self, thread_id: int) -> tuple[int, int] | None:
         """Return the code and line at which a thread is, as far as the ledger knows."""
         track = self._tracks.get(thread_id)
-        stack = track.stack[-1:] if track else []
-        return (stack[0].tally.code_id, stack[0].tally.line) if stack else None
+        innermost = track.stack[-1:] if track else []
+        return (innermost[0].tally.code_id, innermost[0].tally.line) if innermost else None
 
     def at_line(self, frame_id: int, code_id: int, line: int, hit: int = 1) -> bool:
-        """A frame begins a line; return whether the line may be silenced until the next tick."""
+        """A frame begins a line; return whether the line may be silenced until the next tick.
+
+        This runs at every line: what comes most often is decided here, without further calls.
+        """
         if self._forks != _forks:
             return True
-        track = self._tracks.get(get_ident()) or self._new_track()
-        tally = self.tally(code_id, line)
-        if self._goes_on(track, frame_id, tally):
-            track.fires += 1
-            return track.fires > FULL_READINGS_PER_TICK + COUNTS_PER_TICK
-        if not self._reading.acquire(blocking=False):
-            return False
-        try:
-            self._settle(track, tally)
-            self._begin_visit(track, frame_id, tally, hit)
-            return self._may_silence(track, tally)
-        finally:
-            track.since = self._clock()
-            self._reading.release()
+        track = self._tracks.get(get_ident()) or self._track()
+        tally = self._tallies.get((code_id, line)) or self.tally(code_id, line)
+        stack = track.stack
+        if stack:
+            frame = stack[-1]
+            ran = frame.tally
+            if tally.statement is ran.statement and _goes_on(frame, frame_id, tally):
+                track.fires += 1
+                return track.fires > EVENTS_PER_TICK
+            if (
+                frame.frame_id == frame_id
+                and tally.counted_tick == ran.counted_tick == self._tick
+                and not track.dark
+            ):
+                return self._count(track, frame, tally, hit)
+        return self._visit(track, frame_id, tally, hit)
 
     def darken(self, code_id: int) -> None:
         """The engine silenced a whole frame: all its lines may now run unseen."""
-        track = self._tracks[get_ident()]
+        track = self._track()
         for tally in list(self._tallies.values()):
             if tally.code_id == code_id and tally.fired_tick == track.tick:
-                tally.is_partial = True
-                track.dark[tally] = None
+                track.darken(tally)
 
     def left(self, frame_id: int) -> bool:
         """A frame ends or pauses; its caller's line goes on. Return as `at_line` does."""
@@ -260,156 +207,13 @@ class Ledger:
             return False
         if self._forks != _forks:
             return True
-        if not self._reading.acquire(blocking=False):
-            return False
-        try:
-            tally = track.stack[-1].tally
-            self._settle(track, tally)
-            self._drop_frames(track, keep=len(track.stack) - 1)
-            if track.stack:
-                track.unread[track.stack[-1].tally] = None
-            return tally in track.dark
-        finally:
-            track.since = self._clock()
-            self._reading.release()
-
-    def _goes_on(self, track: Track, frame_id: int, tally: Tally) -> bool:
-        """Whether this is another line, or an inner frame, of the statement that runs already."""
-        if not track.stack:
-            return False
-        frame = track.stack[-1]
-        current = frame.tally
-        if tally.statement is not current.statement:
-            return False
-        if frame.frame_id != frame_id:
-            return tally.code_id != current.code_id
-        return tally is not current or tally.statement.comes_back
-
-    def _settle(self, track: Track, tally: Tally) -> None:
-        """Charge what happened since the last event, as exactly as the budget allows."""
-        self._charge_time(track, self._clock())
-        was_rare = bool(track.stack) and self._is_rare(track, track.stack[-1].tally)
-        if track.tick != self._tick:
-            self._renew(track)
-        track.fires += 1
-        if was_rare or track.fires <= FULL_READINGS_PER_TICK or tally.fired_tick != track.tick:
-            self._charge_memory(track)
-
-    def _is_rare(self, track: Track, tally: Tally) -> bool:
-        return tally.fired_tick != self._tick or tally.fires <= 1
-
-    def _renew(self, track: Track) -> None:
-        if track.dark:
-            self._charge_memory(track)
-        track.tick = self._tick
-        track.fires = 0
-        track.dark.clear()
-        track.sightings.clear()
-
-    def _may_silence(self, track: Track, tally: Tally) -> bool:
-        if tally.fired_tick != track.tick:
-            tally.fired_tick = track.tick
-            tally.fires = 0
-        tally.fires += 1
-        if tally.fires == 1 or track.fires <= FULL_READINGS_PER_TICK + COUNTS_PER_TICK:
-            return False
-        tally.is_partial = True
-        track.dark[tally] = None
-        return True
-
-    def _begin_visit(self, track: Track, frame_id: int, tally: Tally, hit: int) -> None:
-        stack = track.stack
-        depth = len(stack)
-        while depth and stack[depth - 1].frame_id != frame_id:
-            depth -= 1
-        if depth:
-            self._drop_frames(track, keep=depth)
-            frame = stack[-1]
-            frame.tally.worst = max(frame.tally.worst, frame.elapsed)
-            frame.tally, frame.elapsed = tally, 0.0
-        else:
-            stack.append(Frame(frame_id, tally))
-        tally.hits += hit
-        tally.own_peak = max(tally.own_peak, self.totals.own_now)
-        track.unread[tally] = None
-
-    def _drop_frames(self, track: Track, keep: int) -> None:
-        """Forget frames that ended; what they peaked at, their callers' lines peaked at too."""
-        stack = track.stack
-        while len(stack) > keep:
-            frame = stack.pop()
-            frame.tally.worst = max(frame.tally.worst, frame.elapsed)
-            if stack:
-                _raise_peaks(stack[-1], frame.own_peak, frame.device_peaks)
-
-    def _charge_time(self, track: Track, now: float) -> None:
-        elapsed = now - track.since
-        track.since = now
-        if not track.stack:
-            return
-        if track.is_dark:
-            for tally, share in _time_shares(track, elapsed):
-                tally.elapsed += share
-            return
-        frame = track.stack[-1]
-        frame.elapsed += elapsed
-        frame.tally.elapsed += elapsed
-
-    def _charge_memory(self, track: Track) -> None:
-        lines: dict[Tally, None] = track.unread
-        if track.is_dark:
-            lines = {**lines, **track.dark, **dict.fromkeys(track.sightings)}
-        self._charge_host(track, lines)
-        if self._devices.find():
-            self._charge_devices(track, lines)
-        track.unread = {}
-
-    def _charge_host(self, track: Track, lines: Collection[Tally]) -> None:
-        totals = self.totals
-        own, files, peak = self._host.read()
-        own_delta, file_delta = own - totals.own_now, files - totals.files_now
-        if len(lines) > 1:
-            quiet = max(own, totals.own_now)
-            _mark_shared(lines, max(abs(own_delta), abs(file_delta), peak - quiet))
-        if own_delta:
-            for tally, share in _shares(track, lines, _own_delta_towards(own_delta), own_delta):
-                tally.own_delta += share
-        if file_delta:
-            for tally, share in _shares(track, lines, _elapsed, file_delta):
-                tally.file_delta += share
-        totals.own_now, totals.files_now = own, files
-        totals.own_peak, totals.file_peak = max(totals.own_peak, peak), max(totals.file_peak, files)
-        for tally in lines:
-            tally.own_peak = max(tally.own_peak, peak)
-        self._raise_running(track, peak, {})
-
-    def _charge_devices(self, track: Track, lines: Collection[Tally]) -> None:
-        totals = self.totals
-        peaks: dict[str, int] = {}
-        for name, (current, peak) in zip(self._devices.names, self._devices.read(), strict=True):
-            delta = current - totals.device_now.setdefault(name, 0)
-            totals.device_before.setdefault(name, 0)
-            if len(lines) > 1:
-                _mark_shared(lines, max(abs(delta), peak - current))
-            for tally, share in _shares(track, lines, _device_delta_towards(name, delta), delta):
-                tally.device_deltas[name] = tally.device_deltas.get(name, 0) + share
-                tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
-            totals.device_now[name] = current
-            totals.device_peak[name] = max(totals.device_peak.get(name, 0), peak)
-            peaks[name] = peak
-        self._raise_running(track, 0, peaks)
-
-    def _raise_running(self, track: Track, own_peak: int, device_peaks: dict[str, int]) -> None:
-        """A peak is the whole process's: each thread's current line has seen it."""
-        for other in list(self._tracks.values()) if len(self._tracks) > 1 else (track,):
-            if other.stack:
-                _raise_peaks(other.stack[-1], own_peak, device_peaks)
-
-    def _running(self) -> Iterable[Tally]:
-        return [track.stack[-1].tally for track in list(self._tracks.values()) if track.stack]
-
-    def _new_track(self) -> Track:
-        return self._tracks.setdefault(get_ident(), Track(self._clock()))
+        tally = track.stack[-1].tally
+        self._settle(track, tally)
+        track.drop()
+        if track.stack:
+            track.unread[track.stack[-1].tally] = None
+        track.since = self._clock()
+        return tally in track.dark
 
     def tally(self, code_id: int, line: int) -> Tally:
         """Return the account of one line, opened when it first runs."""
@@ -421,59 +225,178 @@ class Ledger:
         tally.ran_at_tracing = self._devices.tracing_graph()
         return self._tallies.setdefault((code_id, line), tally)
 
+    def _track(self) -> Track:
+        """Return this thread's track, a new one if it ran no profiled line lately."""
+        known = self._tracks.get(get_ident())
+        if known is not None:
+            return known
+        track = Track(self._clock())
+        for each in [track, *self._tracks.values()]:
+            each.cpu_s()
+        return self._tracks.setdefault(get_ident(), track)
 
-def _raise_peaks(frame: Frame, own_peak: int, device_peaks: dict[str, int]) -> None:
-    tally = frame.tally
-    tally.own_peak = max(tally.own_peak, own_peak)
-    frame.own_peak = max(frame.own_peak, own_peak)
-    for name, peak in device_peaks.items():
-        tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
-        frame.device_peaks[name] = max(frame.device_peaks.get(name, 0), peak)
+    def _count(self, track: Track, frame: Frame, tally: Tally, hit: int) -> bool:
+        """Charge the time, and leave memory to the next full reading."""
+        now = self._clock()
+        elapsed = now - track.since
+        track.since = now
+        ran = frame.tally
+        ran.elapsed += elapsed
+        elapsed += frame.elapsed
+        if elapsed > ran.worst:
+            ran.worst = elapsed
+        frame.tally = tally
+        frame.elapsed = 0.0
+        tally.hits += hit
+        tally.fires += 1
+        track.unread[tally] = None
+        track.fires += 1
+        if track.fires <= EVENTS_PER_TICK:
+            return False
+        track.darken(tally)
+        return True
+
+    def _visit(self, track: Track, frame_id: int, tally: Tally, hit: int) -> bool:
+        self._settle(track, tally)
+        frame = track.unwind_to(frame_id, tally.code_id)
+        if frame is None:
+            track.push(Frame(frame_id, tally))
+        else:
+            frame.tally.worst = max(frame.tally.worst, frame.elapsed)
+            frame.tally, frame.elapsed = tally, 0.0
+        tally.hits += hit
+        tally.own_peak = max(tally.own_peak, self.totals.own_now)
+        track.unread[tally] = None
+        silence = self._may_silence(track, tally)
+        if track.dark and tally.fires == 1 and track.awakenings < AWAKENINGS_PER_TICK:
+            self._awake(track)
+        track.since = self._clock()
+        return silence
+
+    def _awake(self, track: Track) -> None:
+        """Hear the line after a rare one, or what that one took would be lost among the rest."""
+        if self.hear_again is not None:
+            track.awakenings += 1
+            track.awake()
+            self.hear_again()
+
+    def _settle(self, track: Track, tally: Tally) -> None:
+        """Charge what happened since the last event, as exactly as the budget allows."""
+        self._charge_time(track, self._clock())
+        ran = track.stack[-1].tally if track.stack else None
+        ran_is_rare = ran is not None and (ran.fired_tick != self._tick or ran.fires <= 1)
+        if track.tick != self._tick:
+            if track.dark:
+                self._read(track)
+            track.renew(self._tick)
+        track.fires += 1
+        is_rare = ran_is_rare or tally.fired_tick != track.tick
+        if (
+            track.fires <= FULL_READINGS_PER_TICK
+            or not tally.hits
+            or (is_rare and track.readings < MOST_READINGS_PER_TICK)
+        ):
+            self._read(track)
+
+    def _may_silence(self, track: Track, tally: Tally) -> bool:
+        if tally.fired_tick != track.tick:
+            tally.fired_tick = track.tick
+            tally.fires = 0
+        tally.fires += 1
+        if tally.fires == 1 or track.fires < FULL_READINGS_PER_TICK:
+            return False
+        tally.counted_tick = track.tick
+        if track.fires <= EVENTS_PER_TICK:
+            return False
+        track.darken(tally)
+        return True
+
+    def _charge_time(self, track: Track, now: float) -> None:
+        elapsed = now - track.since
+        track.since = now
+        if not track.stack:
+            return
+        if track.is_dark:
+            for tally, share in time_shares(track, elapsed):
+                tally.elapsed += share
+            return
+        frame = track.stack[-1]
+        frame.elapsed += elapsed
+        frame.tally.elapsed += elapsed
+
+    def _read(self, track: Track) -> None:
+        """Read the meters; between two readings of one thread another one may have ended the run."""
+        track.readings += 1
+        with self._reading:
+            if self.is_open:
+                self._charge_memory(track)
+
+    def _charge_memory(self, reader: Track) -> None:
+        parts = [part_of(reader)] if len(self._tracks) == 1 else self._parts_of_all()
+        self._charge_host(parts)
+        if self._devices.find():
+            self._charge_devices(parts)
+        if len(self._tracks) > 1:
+            self._begin_anew(reader)
+        reader.unread = {}
+
+    def _parts_of_all(self) -> list[Part]:
+        busy = [(track, track.cpu_s()) for track in list(self._tracks.values())]
+        return [part_of(track, cpu_s) for track, cpu_s in busy if track.unread or track.is_dark]
+
+    def _begin_anew(self, reader: Track) -> None:
+        """Let the other threads' next reading be of the lines that they are at now."""
+        for thread_id, track in list(self._tracks.items()):
+            if track is not reader:
+                track.unread = {frame.tally: None for frame in track.stack[-1:]}
+                if not track.stack:
+                    del self._tracks[thread_id]
+
+    def _charge_host(self, parts: Sequence[Part]) -> None:
+        totals = self.totals
+        own, files, peak = self._host.read()
+        own_delta, file_delta = own - totals.own_now, files - totals.files_now
+        higher = own if own > totals.own_now else totals.own_now
+        mark_shared(parts, max(abs(own_delta), abs(file_delta), peak - higher))
+        if own_delta:
+            for tally, share in shares(parts, own_delta, by_own_memory(own_delta)):
+                tally.own_delta += share
+        if file_delta:
+            for tally, share in shares(parts, file_delta, by_time):
+                tally.file_delta += share
+        totals.own_now, totals.files_now = own, files
+        totals.own_peak, totals.file_peak = max(totals.own_peak, peak), max(totals.file_peak, files)
+        self._raise_peaks(parts, peak, {})
+
+    def _charge_devices(self, parts: Sequence[Part]) -> None:
+        totals = self.totals
+        peaks: dict[str, int] = {}
+        for name, (current, peak) in zip(self._devices.names, self._devices.read(), strict=True):
+            delta = current - totals.device_now.setdefault(name, 0)
+            totals.device_before.setdefault(name, 0)
+            mark_shared(parts, max(abs(delta), peak - current))
+            for tally, share in shares(parts, delta, by_device_memory(name, delta)):
+                tally.device_deltas[name] = tally.device_deltas.get(name, 0) + share
+                tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
+            totals.device_now[name] = current
+            totals.device_peak[name] = max(totals.device_peak.get(name, 0), peak)
+            peaks[name] = peak
+        self._raise_peaks((), 0, peaks)
+
+    def _raise_peaks(
+        self, parts: Sequence[Part], own_peak: int, device_peaks: dict[str, int]
+    ) -> None:
+        """A peak is the whole process's: all lines that ran, in each thread, have seen it."""
+        for part in parts:
+            for tally in part.lines:
+                tally.own_peak = max(tally.own_peak, own_peak)
+        for track in list(self._tracks.values()):
+            for frame in track.stack[-1:]:
+                frame.raise_peaks(own_peak, device_peaks)
 
 
-def _mark_shared(lines: Iterable[Tally], weight_bytes: int) -> None:
-    if weight_bytes >= _NOISE_BYTES:
-        for tally in lines:
-            tally.is_shared = True
-
-
-def _shares(
-    track: Track, lines: Collection[Tally], weight_of: Callable[[Tally], float], amount: int
-) -> Iterable[tuple[Tally, int]]:
-    """Share bytes among lines by where the thread was seen, or by what they took before.
-
-    Every line gets its share, be it nothing, and nothing of the amount is lost.
-    """
-    if len(lines) == 1:
-        return [(tally, amount) for tally in lines]
-    seen = track.sightings if track.is_dark else {}
-    weights = [float(seen.get(tally, 0)) if seen else weight_of(tally) for tally in lines]
-    whole = sum(weights)
-    if not whole:
-        weights, whole = [1.0] * len(lines), len(lines)
-    shares = [int(amount * weight / whole) for weight in weights]
-    if shares:
-        shares[weights.index(max(weights))] += amount - sum(shares)
-    return zip(lines, shares, strict=True)
-
-
-def _time_shares(track: Track, elapsed: float) -> Iterable[tuple[Tally, float]]:
-    weights = dict(track.sightings) or {tally: tally.elapsed for tally in track.dark}
-    whole = sum(weights.values())
-    if not whole:
-        return [(tally, elapsed / len(weights)) for tally in weights]
-    return [(tally, elapsed * weight / whole) for tally, weight in weights.items()]
-
-
-def _elapsed(tally: Tally) -> float:
-    return tally.elapsed
-
-
-def _own_delta_towards(delta: int) -> Callable[[Tally], float]:
-    """Weigh lines by how much they were seen to take (or, for a fall, to give back)."""
-    return lambda tally: max(0, tally.own_delta if delta > 0 else -tally.own_delta)
-
-
-def _device_delta_towards(name: str, delta: int) -> Callable[[Tally], float]:
-    sign = 1 if delta > 0 else -1
-    return lambda tally: max(0, sign * tally.device_deltas.get(name, 0))
+def _goes_on(frame: Frame, frame_id: int, tally: Tally) -> bool:
+    """Whether this is another line, or an inner frame, of the statement that runs already."""
+    if frame.frame_id != frame_id:
+        return tally.code_id != frame.tally.code_id
+    return tally is not frame.tally or tally.statement.comes_back

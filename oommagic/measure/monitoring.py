@@ -7,6 +7,7 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from oommagic.measure.interrupts import InterruptLater
 from oommagic.measure.ledger import Ledger
 
 # Not the ids of a debugger, of coverage or of cProfile: those stay free for the user's own tools.
@@ -29,12 +30,15 @@ if sys.version_info >= (3, 12):
             self._ledger = ledger
             self._tool_id = tool_id
             self._watched: dict[int, CodeType] = {}
+            ledger.hear_again = _monitoring.restart_events
 
         def start(self) -> None:
             """Take the tool id and register the callbacks."""
             _monitoring.use_tool_id(self._tool_id, _TOOL_NAME)
             for event, callback in self._callbacks().items():
                 _monitoring.register_callback(self._tool_id, event, callback)
+            # This one cannot be had for some code alone. It comes only where an error passes.
+            _monitoring.set_events(self._tool_id, _EVENTS.PY_UNWIND)
 
         def watch(self, code: CodeType, guarded_lines: frozenset[int]) -> None:  # noqa: ARG002
             """Report the lines of one code object from now on."""
@@ -54,11 +58,13 @@ if sys.version_info >= (3, 12):
             """Leave no event, callback or tool id behind."""
             if _monitoring.get_tool(self._tool_id) != _TOOL_NAME:
                 return "The cell freed oommagic's tool id: lines after that were not measured."
+            _monitoring.set_events(self._tool_id, _EVENTS.NO_EVENTS)
             for code in self._watched.values():
                 _monitoring.set_local_events(self._tool_id, code, _EVENTS.NO_EVENTS)
             for event in self._callbacks():
                 _monitoring.register_callback(self._tool_id, event, None)
             _monitoring.free_tool_id(self._tool_id)
+            self._watched.clear()
             return ""
 
         def _callbacks(self) -> dict[int, Any]:
@@ -67,16 +73,41 @@ if sys.version_info >= (3, 12):
                 _EVENTS.PY_RETURN: self._on_leave,
                 _EVENTS.PY_YIELD: self._on_leave,
                 _EVENTS.PY_RESUME: self._on_resume,
+                _EVENTS.PY_UNWIND: self._on_unwind,
             }
 
         def _on_line(self, code: CodeType, line: int) -> Any:
-            silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)
+            try:
+                silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)
+            except KeyboardInterrupt:
+                _later = InterruptLater()
+                return None
+            except RecursionError:
+                return None  # the user's own one follows
             return _monitoring.DISABLE if silence else None
 
         def _on_leave(self, code: CodeType, offset: int, value: object) -> Any:  # noqa: ARG002
-            silence = self._ledger.left(id(sys._getframe(1)))
+            return self._leave(id(sys._getframe(1)))
+
+        def _leave(self, frame_id: int) -> Any:
+            try:
+                silence = self._ledger.left(frame_id)
+            except KeyboardInterrupt:
+                _later = InterruptLater()
+                return None
+            except RecursionError:
+                return None
             return _monitoring.DISABLE if silence else None
+
+        def _on_unwind(self, code: CodeType, offset: int, error: object) -> None:  # noqa: ARG002
+            if id(code) in self._watched:
+                self._leave(id(sys._getframe(1)))
 
         def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
             frame = sys._getframe(1)
-            self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
+            try:
+                self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
+            except KeyboardInterrupt:
+                _later = InterruptLater()
+            except RecursionError:
+                return

@@ -22,6 +22,8 @@ class MemoryProfilerEngine:
         from memory_profiler import LineProfiler, memory_usage  # noqa: PLC0415 (slow to import)
 
         class CellProfiler(LineProfiler):  # type: ignore[misc]  # it has no types
+            prev_lineno: int | None
+
             def trace_memory_usage(self, frame: FrameType, event: str, arg: object) -> Any:
                 super().trace_memory_usage(frame, event, arg)
                 # A statement of a cell begins at line 0, which it takes for "no line before",

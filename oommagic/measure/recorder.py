@@ -20,7 +20,8 @@ from oommagic.measure import engines
 from oommagic.measure.functions import code_and_nested, find_function, line_span, listing_of
 from oommagic.measure.host import open_host_meter
 from oommagic.measure.lanes import Lanes
-from oommagic.measure.ledger import Ledger, Tally
+from oommagic.measure.ledger import Ledger
+from oommagic.measure.tallies import Tally
 from oommagic.measure.limits import host_limit
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.ticker import Ticker

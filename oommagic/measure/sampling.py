@@ -17,6 +17,8 @@ class SamplingEngine:
         self._ledger = ledger
         self._thread = get_ident()
         self._watched: dict[int, CodeType] = {}
+        # A line that is still the same was hit once, as far as one can know.
+        self._seen: tuple[int, int] | None = None
 
     def start(self) -> None:
         """Take nothing: there is no hook to take."""
@@ -33,8 +35,11 @@ class SamplingEngine:
         frame = self._innermost_watched()
         if frame is None:
             self._ledger.left(_THE_FRAME)
+            self._seen = None
         else:
-            self._ledger.at_line(_THE_FRAME, id(frame.f_code), frame.f_lineno)
+            seen = (id(frame.f_code), frame.f_lineno)
+            self._ledger.at_line(_THE_FRAME, *seen, hit=int(seen != self._seen))
+            self._seen = seen
 
     def stop(self) -> str:
         """Give nothing back."""

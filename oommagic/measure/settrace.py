@@ -8,7 +8,8 @@ which owns a small object whose end switches tracing on again.
 That is only right where nothing watched can run inside the call, and where the frame does die
 (a traceback keeps it alive). Lines in a `try`, and cells that define functions, which a library
 may call back, are therefore switched off only after they were quiet several times, and looked
-at again in each tick.
+at again in each tick. Should tracing stay off although the call is over, because somebody keeps
+its frame, the next tick finds that out and has the main thread switch it on.
 """
 
 import inspect
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from oommagic.measure.interrupts import InterruptLater, ask_main_thread
 from oommagic.measure.ledger import Ledger
 
 _PAUSABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -43,6 +45,7 @@ class _Resume:
         return self
 
     def __del__(self) -> None:
+        # Another thread may have looked at the frame, and be the last to let it go.
         if get_ident() == self._thread:
             self._engine.resume()
 
@@ -74,7 +77,14 @@ class SettraceEngine:
         self._calls = 0
         self._tick = 0
         self._is_active = self._is_paused = False
+        # Python takes a trace function away that fails for want of stack.
+        self._may_have_lost_hook = False
+        self._paused_frame_id = self._pauses = self._pauses_before_tick = 0
+        # Code that is so hot that new frames of it are not listened to before the next tick.
+        self._silent: set[int] = set()
+        self._adopted: list[tuple[FrameType, Any]] = []
         self._thread = get_ident()
+        self._is_in_main_thread = self._thread == threading.main_thread().ident
         self._threads_before: Any = None
         # Bound once: a trace function is compared and stored often.
         self._trace: _Trace = self._on_call
@@ -98,14 +108,21 @@ class SettraceEngine:
 
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already."""
+        self._adopted.append((frame, frame.f_trace))
         frame.f_trace = self._trace_lines
 
     def tick(self, *, silenced: bool) -> None:
         """Hear silenced frames again, and look again into calls that were quiet."""
         self._tick += 1
         if silenced:
+            self._silent.clear()
             for frame in self._running_frames():
+                frame.f_trace = self._trace_lines
                 frame.f_trace_lines = True
+        same_pause = self._is_paused and self._pauses == self._pauses_before_tick
+        self._pauses_before_tick = self._pauses
+        if (same_pause or self._may_have_lost_hook) and self._is_in_main_thread:
+            ask_main_thread(self._resume_if_lost)
 
     def resume(self) -> None:
         """Switch tracing on again, unless somebody else has taken the hook."""
@@ -116,10 +133,24 @@ class SettraceEngine:
     def stop(self) -> str:
         """Give the hook back; say so if somebody else took it."""
         self._is_active = False
+        note = self._give_back()
+        for frame, before in self._adopted:
+            frame.f_trace = before
+            frame.f_trace_lines = True
+        for mapping in (self._watched, self._guarded, self._sites, self._adopted):
+            mapping.clear()
+        return note
+
+    def _give_back(self) -> str:
         if threading.gettrace() == self._trace:
             threading.settrace(self._threads_before)
         if sys.gettrace() == self._trace:
             sys.settrace(None)
+        elif self._may_have_lost_hook and sys.gettrace() is None:
+            return (
+                "Python switched tracing off when the cell ran out of stack (RecursionError): "
+                "lines after that were not measured."
+            )
         elif not self._is_paused:
             return (
                 "The cell set a trace function of its own (a debugger or a coverage tool): "
@@ -127,7 +158,36 @@ class SettraceEngine:
             )
         return ""
 
+    def _resume_if_lost(self) -> None:
+        """Switch tracing on again where the end of a pause went by unheard.
+
+        The frame of a call outlives the call when somebody keeps it, say in an error's traceback.
+        """
+        if self._may_have_lost_hook:
+            self._may_have_lost_hook = False
+            self.resume()
+        elif self._is_paused and not self._is_in_paused_call():
+            self.resume()
+
+    def _is_in_paused_call(self) -> bool:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and id(frame) != self._paused_frame_id:
+            frame = frame.f_back
+        return frame is not None
+
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+        try:
+            return self._hear_call(frame)
+        except KeyboardInterrupt:
+            _later = InterruptLater()
+        except RecursionError:
+            self._may_have_lost_hook = True
+        return self._trace_lines if id(frame.f_code) in self._watched else None
+
+    def _hear_call(self, frame: FrameType) -> Any:
+        if not self._is_active:
+            sys.settrace(None)  # a thread that outlives the cell
+            return None
         code = frame.f_code
         if id(code) in self._watched:
             return self._enter(frame)
@@ -139,22 +199,42 @@ class SettraceEngine:
         if code is _END_OF_PAUSE or get_ident() != self._thread or not self._is_quiet(caller):
             return None
         self._is_paused = True
+        self._paused_frame_id = id(frame)
+        self._pauses += 1
         sys.settrace(None)
         return _Resume(self)
 
-    def _enter(self, frame: FrameType) -> _Trace:
+    def _enter(self, frame: FrameType) -> _Trace | None:
         if self._site:
             self._site.led_home = True
+        code_id = id(frame.f_code)
+        if code_id in self._silent:
+            return None
         if _outlives_call(frame.f_code):
-            self._ledger.at_line(id(frame), id(frame.f_code), frame.f_lineno, hit=0)
+            self._ledger.at_line(id(frame), code_id, frame.f_lineno, hit=0)
         return self._trace_lines
 
-    def _on_event(self, frame: FrameType, event: str, arg: object) -> _Trace:
+    def _on_event(self, frame: FrameType, event: str, arg: object) -> _Trace | None:
+        try:
+            return self._hear_event(frame, event)
+        except KeyboardInterrupt:
+            _later = InterruptLater()
+        except RecursionError:
+            self._may_have_lost_hook = True
+        return self._trace_lines
+
+    def _hear_event(self, frame: FrameType, event: str) -> _Trace | None:
+        if not self._is_active:
+            sys.settrace(None)
+            return None
+        code_id = id(frame.f_code)
         if event == "line":
-            if self._ledger.at_line(id(frame), id(frame.f_code), frame.f_lineno):
-                self._ledger.darken(id(frame.f_code))
+            if self._ledger.at_line(id(frame), code_id, frame.f_lineno):
+                self._ledger.darken(code_id)
+                self._silent.add(code_id)
                 frame.f_trace_lines = False
-        elif event == "return":
+        elif event == "return" and code_id not in self._silent:
+            # The frame of a silenced line stays on top: what runs now may be another one like it.
             self._ledger.left(id(frame))
         return self._trace_lines
 

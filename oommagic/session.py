@@ -6,9 +6,10 @@ import linecache
 import sys
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import CodeType, FrameType, TracebackType
+from typing import Self
 
 from oommagic.cell import CellText
 from oommagic.errors import UsageError
@@ -36,8 +37,8 @@ class Run:
             )
         self._recorder = Recorder(request, namespace)
         self._started_at = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
-        _running = self
         self._recorder.start()
+        _running = self
 
     def watch(self, code: CodeType, text: CellText, shift: int = 0) -> None:
         """Profile a piece of the cell that is about to run."""
@@ -71,8 +72,16 @@ class Run:
             devices=recording.devices,
             gpus=recording.gpus,
             timeline=recording.timeline,
-            notes=(*recording.notes, *tracing_notes(recording)),
+            notes=(*recording.notes, *tracing_notes(recording), *_without_lines(listing)),
             versions=recording.versions,
+        )
+
+
+def _without_lines(listing: Listing) -> Iterator[str]:
+    if not listing.text.lines:
+        yield (
+            "Lines are shown for the body of a `with oommagic.profile()` whose source Python can "
+            "find: this block has figures as a whole only."
         )
 
 
@@ -124,12 +133,14 @@ class ProfiledBlock:
             raise UsageError("The block still runs: its report is there when it has ended.")
         return self._report
 
-    def __enter__(self) -> "ProfiledBlock":
+    def __enter__(self) -> Self:
         frame = sys._getframe(1)
         self._filename = frame.f_code.co_filename
-        self._listing = _block_at(frame)
-        self._run = Run(self._request, {**frame.f_globals, **frame.f_locals})
-        self._run.watch_frame(frame, self._listing.text)
+        text = CellText.of("".join(linecache.getlines(self._filename, frame.f_globals)))
+        self._listing = _block_at(frame.f_lineno, text)
+        # Not its locals: in a function they are a copy, which would keep what the body lets go.
+        self._run = Run(self._request, frame.f_globals)
+        self._run.watch_frame(frame, text)
         return self
 
     def __exit__(
@@ -150,20 +161,19 @@ def profile(
     return ProfiledBlock(Request(functions, engine, include_children))
 
 
-def _block_at(frame: FrameType) -> Listing:
-    """Find the body of the `with` statement that a frame is entering."""
-    source = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
-    text = CellText.of("".join(source))
-    for node in _with_statements(source):
-        if node.lineno <= frame.f_lineno < node.body[0].lineno:
+def _block_at(line_number: int, text: CellText) -> Listing:
+    """Find the body of the `with` statement whose head has this line."""
+    for node in _with_statements(text):
+        if node.lineno <= line_number <= (node.items[-1].context_expr.end_lineno or node.lineno):
             first, last = node.body[0].lineno, node.end_lineno or node.lineno
-            return Listing("the block", CELL, first, replace(text, lines=text.lines[first - 1 : last]))
-    return Listing("the block", CELL, frame.f_lineno, replace(text, lines=()))
+            body = replace(text, lines=text.lines[first - 1 : last])
+            return Listing("the block", CELL, first, body)
+    return Listing("the block", CELL, line_number, replace(text, lines=()))
 
 
-def _with_statements(source: list[str]) -> list[ast.With | ast.AsyncWith]:
+def _with_statements(text: CellText) -> list[ast.With | ast.AsyncWith]:
     try:
-        tree = ast.parse("".join(source))
+        tree = ast.parse("\n".join(text.lines))
     except SyntaxError:
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]

@@ -1,5 +1,6 @@
 """Which line took what: through the front door, in a real shell, on both tracing engines."""
 
+import gc
 import mmap
 import sys
 import threading
@@ -42,6 +43,12 @@ def shell() -> Iterator[InteractiveShell]:
     profile(shell, "warm = block(1)\ndel warm")
     yield shell
     InteractiveShell.clear_instance()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_to_collect() -> None:
+    """Free what earlier cells left in cycles (a class is one), or a later line would seem to."""
+    gc.collect()
 
 
 @pytest.fixture(params=ENGINES)

@@ -38,6 +38,7 @@ from oommagic.measure.tallies import Frame, Tally, Totals, Track
 FULL_READINGS_PER_TICK = 80
 EVENTS_PER_TICK = 330
 MOST_READINGS_PER_TICK = 400
+HOT_FIRES = 10
 AWAKENINGS_PER_TICK = 20
 
 _CLOSED = -1
@@ -184,7 +185,7 @@ class Ledger:
             ran = frame.tally
             if tally.statement is ran.statement and _goes_on(frame, frame_id, tally):
                 track.fires += 1
-                return track.fires > EVENTS_PER_TICK
+                return track.fires > EVENTS_PER_TICK and self._is_hot(track, tally)
             if (
                 frame.frame_id == frame_id
                 and tally.counted_tick == ran.counted_tick == self._tick
@@ -251,7 +252,7 @@ class Ledger:
         tally.fires += 1
         track.unread[tally] = None
         track.fires += 1
-        if track.fires <= EVENTS_PER_TICK:
+        if track.fires <= EVENTS_PER_TICK or tally.fires < HOT_FIRES:
             return False
         track.darken(tally)
         return True
@@ -299,17 +300,22 @@ class Ledger:
             self._read(track)
 
     def _may_silence(self, track: Track, tally: Tally) -> bool:
+        is_hot = self._is_hot(track, tally)
+        if tally.fires == 1 or track.fires < FULL_READINGS_PER_TICK:
+            return False
+        tally.counted_tick = track.tick
+        if not is_hot or track.fires <= EVENTS_PER_TICK:
+            return False
+        track.darken(tally)
+        return True
+
+    def _is_hot(self, track: Track, tally: Tally) -> bool:
+        """Count that the line fired, and say whether it is one of those that wear out the budget."""
         if tally.fired_tick != track.tick:
             tally.fired_tick = track.tick
             tally.fires = 0
         tally.fires += 1
-        if tally.fires == 1 or track.fires < FULL_READINGS_PER_TICK:
-            return False
-        tally.counted_tick = track.tick
-        if track.fires <= EVENTS_PER_TICK:
-            return False
-        track.darken(tally)
-        return True
+        return tally.fires >= HOT_FIRES
 
     def _charge_time(self, track: Track, now: float) -> None:
         elapsed = now - track.since

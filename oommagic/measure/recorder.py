@@ -73,6 +73,7 @@ class Recorder:
         self._lanes = Lanes(self._host, self._devices, self._gpus)
         self._places: dict[int, Place] = {}
         self._listings: dict[str, Listing] = {}
+        self._without_source: set[str] = set()
         self._notes: list[str] = []
         self._thread_id = threading.get_ident()
         self._process_id = os.getpid()
@@ -80,33 +81,35 @@ class Recorder:
 
     def start(self) -> None:
         """Begin to measure; nothing is reported before code is watched."""
-        for name in self._request.functions:
-            self._watch_function(name)
-        self._host.start()
-        self._ledger.open()
-        self._started = time.perf_counter()
-        self._ticker.start()
-        self._line_engine.start()
+        with ExitStack() as undoing:
+            undoing.callback(self._close_meters)
+            self._host.start()
+            self._ledger.open()
+            self._started = time.perf_counter()
+            self._ticker.start()
+            undoing.callback(self._ticker.stop)
+            self._line_engine.start()
+            undoing.callback(self._line_engine.stop)
+            self._watch_functions()
+            undoing.pop_all()
 
     def watch(self, code: CodeType, text: CellText, shift: int = 0) -> None:
         """Profile a piece of the cell, and all functions that it defines."""
-        for inner in code_and_nested(code):
-            self._watch_code(Place(inner, CELL, text, shift))
-            if inner.co_qualname in self._request.functions:
-                self._list_defined_here(inner, text, shift)
+        # What the cell imported or defined meanwhile may be what was asked for.
+        self._watch_functions()
+        self._watch_nested(code, text, shift)
 
     def watch_frame(self, frame: FrameType, text: CellText) -> None:
         """Profile a frame that runs already, from its next line on."""
-        for code in code_and_nested(frame.f_code):
-            self._watch_code(Place(code, CELL, text))
+        self._watch_nested(frame.f_code, text, 0)
         self._line_engine.adopt(frame)
+        # The line that it is at has begun already, and is perhaps all that there is.
+        self._ledger.at_line(id(frame), id(frame.f_code), frame.f_lineno)
 
     def stop(self) -> Recording:
         """Stop measuring and leave nothing behind, whatever happens on the way."""
         with ExitStack() as closing:
-            closing.callback(self._host.close)
-            closing.callback(self._devices.close)
-            closing.callback(self._gpus.close)
+            closing.callback(self._close_meters)
             closing.callback(self._stop_ticker)
             note = self._line_engine.stop()
             elapsed_s = time.perf_counter() - self._started
@@ -114,15 +117,41 @@ class Recorder:
             self._notes += [note] if note else []
             return self._recording(elapsed_s)
 
+    def _close_meters(self) -> None:
+        with ExitStack() as closing:
+            closing.callback(self._host.close)
+            closing.callback(self._devices.close)
+            closing.callback(self._gpus.close)
+
     def _stop_ticker(self) -> None:
         # A forked child runs on without the thread, and would wait for it forever.
         if os.getpid() == self._process_id:
             self._ticker.stop()
 
+    def _watch_functions(self) -> None:
+        """Watch the functions that were asked for, as soon as they can be found."""
+        for name in self._request.functions:
+            if name not in self._listings:
+                self._watch_function(name)
+
+    def _watch_nested(self, code: CodeType, text: CellText, shift: int) -> None:
+        for inner in code_and_nested(code):
+            self._watch_code(Place(inner, CELL, text, shift))
+            name = _asked_name(inner, self._request.functions)
+            if name:
+                self._list_defined_here(name, inner, text, shift)
+
     def _watch_function(self, name: str) -> None:
         function = find_function(name, self._namespace)
-        listing = listing_of(name, function) if function else None
-        if function is None or listing is None:
+        if function is None:
+            return
+        place = self._places.get(id(function.__code__))
+        if place is not None and place.filename == CELL:
+            self._list_defined_here(name, place.code, place.text, place.shift)
+            return
+        listing = listing_of(name, function)
+        if listing is None:
+            self._without_source.add(name)
             return
         self._listings[name] = listing
         for code in code_and_nested(function.__code__):
@@ -135,10 +164,12 @@ class Recorder:
         guarded = frozenset(line - place.shift for line in place.text.guarded_lines)
         self._line_engine.watch(place.code, guarded)
 
-    def _list_defined_here(self, code: CodeType, text: CellText, shift: int) -> None:
+    def _list_defined_here(
+        self, name: str, code: CodeType, text: CellText, shift: int
+    ) -> None:
         first, last = (line + shift for line in line_span(code))
         part = replace(text, lines=text.lines[first - 1 : last])
-        self._listings[code.co_qualname] = Listing(code.co_qualname, CELL, first, part)
+        self._listings[name] = Listing(name, CELL, first, part)
 
     def _statement_of(self, code_id: int, line: int) -> Statement:
         return self._places[code_id].statement_of(line)
@@ -243,7 +274,11 @@ class Recorder:
 
     def _more_notes(self) -> Iterator[str]:
         for name in self._request.functions:
-            if name not in self._listings:
+            if name in self._listings:
+                continue
+            if name in self._without_source:
+                yield f"-f {name}: its source is not to be had, so its lines cannot be shown."
+            else:
                 yield (
                     f"-f {name}: there is no Python function of that name in this notebook or "
                     "in an imported module; import its module first, or check the spelling."
@@ -252,3 +287,12 @@ class Recorder:
             yield self._devices.status()
         yield self._gpus.status
         yield from self._gpus.notes
+
+
+def _asked_name(code: CodeType, asked: tuple[str, ...]) -> str:
+    """Return under which of these names a function was asked for, if it was.
+
+    A function inside another one may be called by the name that it has there.
+    """
+    within = code.co_qualname.rpartition("<locals>.")[2]
+    return next((name for name in (code.co_qualname, within) if name in asked), "")

@@ -132,8 +132,8 @@ class SettraceEngine:
 
     def stop(self) -> str:
         """Give the hook back; say so if somebody else took it."""
-        self._is_active = False
         note = self._give_back()
+        self._is_active = False
         for frame, before in self._adopted:
             frame.f_trace = before
             frame.f_trace_lines = True
@@ -233,8 +233,7 @@ class SettraceEngine:
                 self._ledger.darken(code_id)
                 self._silent.add(code_id)
                 frame.f_trace_lines = False
-        elif event == "return" and code_id not in self._silent:
-            # The frame of a silenced line stays on top: what runs now may be another one like it.
+        elif event == "return":
             self._ledger.left(id(frame))
         return self._trace_lines
 

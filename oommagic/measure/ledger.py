@@ -17,7 +17,7 @@ import os
 import threading
 import time
 from _thread import get_ident
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Protocol
 
 from oommagic.cell import Statement
@@ -215,6 +215,18 @@ class Ledger:
             track.unread[track.stack[-1].tally] = None
         track.since = self._clock()
         return tally in track.dark
+
+    def forget_ended(self, living_frames: Container[int]) -> None:
+        """Lines of this thread went by unheard: charge them to the last one, which says so."""
+        track = self._tracks.get(get_ident())
+        if track is None or not track.stack or not self.is_open:
+            return
+        tally = track.stack[-1].tally
+        tally.is_partial = track.stack[-1].frame_id not in living_frames
+        self._settle(track, tally)
+        while track.stack and track.stack[-1].frame_id not in living_frames:
+            track.drop()
+        track.since = self._clock()
 
     def tally(self, code_id: int, line: int) -> Tally:
         """Return the account of one line, opened when it first runs."""

@@ -87,11 +87,8 @@ if sys.version_info >= (3, 12):
             return _monitoring.DISABLE if silence else None
 
         def _on_leave(self, code: CodeType, offset: int, value: object) -> Any:  # noqa: ARG002
-            return self._leave(id(sys._getframe(1)))
-
-        def _leave(self, frame_id: int) -> Any:
             try:
-                silence = self._ledger.left(frame_id)
+                silence = self._ledger.left(id(sys._getframe(1)))
             except KeyboardInterrupt:
                 _later = InterruptLater()
                 return None
@@ -100,8 +97,13 @@ if sys.version_info >= (3, 12):
             return _monitoring.DISABLE if silence else None
 
         def _on_unwind(self, code: CodeType, offset: int, error: object) -> None:  # noqa: ARG002
-            if id(code) in self._watched:
-                self._leave(id(sys._getframe(1)))
+            try:
+                if id(code) in self._watched:
+                    self._ledger.left(id(sys._getframe(1)))
+            except KeyboardInterrupt:
+                _later = InterruptLater()
+            except RecursionError:
+                return
 
         def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
             frame = sys._getframe(1)

@@ -103,8 +103,8 @@ class SettraceEngine:
         self._guarded[id(code)] = guarded_lines
         self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
         # A cell magic compiles its body during a call, which may be paused.
-        if get_ident() == self._thread:
-            self.resume()
+        if get_ident() == self._thread and (self._is_paused or self._may_have_lost_hook):
+            self._recover()
 
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already."""
@@ -163,26 +163,25 @@ class SettraceEngine:
 
         The frame of a call outlives the call when somebody keeps it, say in an error's traceback.
         """
-        if self._may_have_lost_hook:
-            self._may_have_lost_hook = False
-            self.resume()
-        elif self._is_paused and not self._is_in_paused_call():
-            self.resume()
+        was_lost = self._is_paused and self._paused_frame_id not in _frame_ids()
+        if self._is_active and (was_lost or self._may_have_lost_hook):
+            self._recover()
 
-    def _is_in_paused_call(self) -> bool:
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and id(frame) != self._paused_frame_id:
-            frame = frame.f_back
-        return frame is not None
+    def _recover(self) -> None:
+        """Switch tracing on, and take leave of frames that ended meanwhile."""
+        self._may_have_lost_hook = False
+        self._ledger.forget_ended(_frame_ids())
+        self.resume()
 
     def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
         try:
             return self._hear_call(frame)
         except KeyboardInterrupt:
             _later = InterruptLater()
-        except RecursionError:
+            return self._trace_lines if id(frame.f_code) in self._watched else None
+        except RecursionError:  # there is no stack left for any call: the user's own one follows
             self._may_have_lost_hook = True
-        return self._trace_lines if id(frame.f_code) in self._watched else None
+            return None
 
     def _hear_call(self, frame: FrameType) -> Any:
         if not self._is_active:
@@ -266,6 +265,16 @@ class SettraceEngine:
                 if id(frame.f_code) in self._watched:
                     yield frame
                 frame = frame.f_back
+
+
+def _frame_ids() -> set[int]:
+    """Name the frames that this thread is in."""
+    found: set[int] = set()
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        found.add(id(frame))
+        frame = frame.f_back
+    return found
 
 
 def _outlives_call(code: CodeType) -> bool:

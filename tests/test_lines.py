@@ -1,7 +1,6 @@
 """Which line took what: through the front door, in a real shell, on both tracing engines."""
 
 import gc
-import mmap
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blocks import ENGINES, block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
@@ -17,17 +17,6 @@ from shell import line, open_shell, profile, run_profiled
 import oommagic
 from oommagic.report import Report
 from oommagic.units import MIB
-
-ENGINES = ["settrace", "monitoring"] if sys.version_info >= (3, 12) else ["settrace"]
-
-
-def block(size_mib: int) -> mmap.mmap:
-    """Take memory straight from the kernel, and touch all of it: no allocator is in the way."""
-    size = size_mib * MIB
-    taken = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for page in range(0, size, mmap.PAGESIZE):
-        taken[page] = 1
-    return taken
 
 
 def touch_and_free(size_mib: int) -> None:

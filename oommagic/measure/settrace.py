@@ -103,7 +103,7 @@ class SettraceEngine:
         self._guarded[id(code)] = guarded_lines
         self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
         # A cell magic compiles its body during a call, which may be paused.
-        if get_ident() == self._thread and (self._is_paused or self._may_have_lost_hook):
+        if get_ident() == self._thread and sys.gettrace() is None:
             self._recover()
 
     def adopt(self, frame: FrameType) -> None:
@@ -146,15 +146,15 @@ class SettraceEngine:
             threading.settrace(self._threads_before)
         if sys.gettrace() == self._trace:
             sys.settrace(None)
-        elif self._may_have_lost_hook and sys.gettrace() is None:
+        elif sys.gettrace() is not None:
             return (
-                "Python switched tracing off when the cell ran out of stack (RecursionError): "
+                "The cell set a trace function of its own (a debugger or a coverage tool): "
                 "lines after that were not measured."
             )
         elif not self._is_paused:
             return (
-                "The cell set a trace function of its own (a debugger or a coverage tool): "
-                "lines after that were not measured."
+                "Tracing was switched off in the cell (by an interrupt, by a RecursionError, or by "
+                "sys.settrace): the lines that followed were not measured."
             )
         return ""
 

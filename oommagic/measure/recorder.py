@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 
 from oommagic._version import __version__
 from oommagic.cell import CellText, Statement
@@ -73,7 +73,8 @@ class Recorder:
         self._lanes = Lanes(self._host, self._devices, self._gpus)
         self._places: dict[int, Place] = {}
         self._listings: dict[str, Listing] = {}
-        self._without_source: set[str] = set()
+        # Codes, not functions: those hold the user's objects.
+        self._asked_for: dict[str, CodeType] = {}
         self._notes: list[str] = []
         self._thread_id = threading.get_ident()
         self._process_id = os.getpid()
@@ -129,10 +130,12 @@ class Recorder:
             self._ticker.stop()
 
     def _watch_functions(self) -> None:
-        """Watch the functions that were asked for, as soon as they can be found."""
+        """Watch the functions that were asked for, as soon as they are found or made anew."""
         for name in self._request.functions:
-            if name not in self._listings:
-                self._watch_function(name)
+            function = find_function(name, self._namespace)
+            if function is not None and self._asked_for.get(name) is not function.__code__:
+                self._asked_for[name] = function.__code__
+                self._watch_function(name, function)
 
     def _watch_nested(self, code: CodeType, text: CellText, shift: int) -> None:
         for inner in code_and_nested(code):
@@ -141,17 +144,13 @@ class Recorder:
             if name:
                 self._list_defined_here(name, inner, text, shift)
 
-    def _watch_function(self, name: str) -> None:
-        function = find_function(name, self._namespace)
-        if function is None:
-            return
+    def _watch_function(self, name: str, function: FunctionType) -> None:
         place = self._places.get(id(function.__code__))
         if place is not None and place.filename == CELL:
             self._list_defined_here(name, place.code, place.text, place.shift)
             return
         listing = listing_of(name, function)
         if listing is None:
-            self._without_source.add(name)
             return
         self._listings[name] = listing
         for code in code_and_nested(function.__code__):
@@ -276,7 +275,7 @@ class Recorder:
         for name in self._request.functions:
             if name in self._listings:
                 continue
-            if name in self._without_source:
+            if name in self._asked_for:
                 yield f"-f {name}: its source is not to be had, so its lines cannot be shown."
             else:
                 yield (

@@ -318,7 +318,7 @@ OUTPUT = (
 
 MAGICS = (
     case("a shell command", "!echo from the shell\nprint('after')"),
-    case("a shell command's lines as a value", "lines = !printf 'a\\nb\\n'\nlines"),
+    case("a shell command's lines as a value", "lines = !echo a; echo b\nlines"),
     case("a shell command that fails", "!false\n_exit_code"),
     case("a name in a shell command", "name = 'x y'\n!echo {name} $name"),
     case("a line magic as a value", "where = %pwd\nwhere"),

@@ -7,15 +7,19 @@ is replaced. `--check` writes nothing and fails where a page is not what the cod
 import argparse
 import dataclasses
 import inspect
+import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from oommagic import report
 from oommagic.magics import OommagicMagics
 
-PAGES = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
+_PROFILERS = ("oomprofile", "memory_profiler", "memray", "scalene", "fil")
 _PART = re.compile(
     r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", flags=re.DOTALL
 )
@@ -60,8 +64,45 @@ def _type_name(kind: object) -> str:
     return short.replace("|", "\\|")
 
 
+def overhead() -> str:
+    """Lay out what the benchmark measured: how many times longer, as the median of its rounds."""
+    path = ROOT / "bench" / "overhead" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    heads = " | ".join(_PROFILERS)
+    rows = "\n".join(_overhead_rows(python, found) for python, found in results.items())
+    return f"| Python | work | {heads} |\n|{'---|' * (2 + len(_PROFILERS))}\n{rows}\n"
+
+
+def _overhead_rows(python: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
+    ratios = {(one["workload"], one["profiler"]): one["ratios"] for one in comparisons}
+    works = dict.fromkeys(one["workload"] for one in comparisons)
+    return "\n".join(
+        f"| {python} | {work.replace('_', ' ')} | "
+        + " | ".join(_median(ratios[work, name]) for name in _PROFILERS)
+        + " |"
+        for work in works
+    )
+
+
+def _median(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "did not run"
+    middle = median(ratios)
+    return f"{middle:,.0f}×" if middle >= 10 else f"{middle:.2f}×"  # noqa: PLR2004 (digits)
+
+
+def startup() -> str:
+    """Say what the benchmark measured for the import and `%load_ext`."""
+    path = ROOT / "bench" / "startup" / "results.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    parts = " and ".join(f"{one['median_ms']:.0f} ms on Python {at}" for at, one in found.items())
+    return f"`import oommagic` and `%load_ext oommagic` together take {parts}.\n"
+
+
 GENERATORS: Mapping[str, Callable[[], str]] = {
     "options-of-oomprofile": options_of_oomprofile,
+    "overhead": overhead,
+    "startup": startup,
     "report-values": report_values,
 }
 """What can stand in a page's marks, by name. A new part is one function and one line here."""
@@ -75,17 +116,17 @@ def written(page: str) -> str:
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` name those that are not current."""
     stale = []
-    for path in sorted(PAGES.glob("*.md")):
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         page = path.read_text(encoding="utf-8")
         if written(page) != page:
             stale.append(path)
     if arguments == ["--check"]:
         for path in stale:
-            print(f"docs/{path.name} is not what the code says; run: make docs")
+            print(f"{path.relative_to(ROOT)} is not what the code says; run: make docs")
         return 1 if stale else 0
     for path in stale:
         path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
-        print(f"Written: docs/{path.name}")
+        print(f"Written: {path.relative_to(ROOT)}")
     return 0
 
 

@@ -20,7 +20,7 @@ from IPython.display import publish_display_data
 from traitlets.config import Config
 
 from oommagic import session
-from oommagic.errors import OommagicError
+from oommagic.errors import OommagicError, UsageError
 from oommagic.ipython_cell import MagicLine, WatchedCompiler, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
 from oommagic.measure.recorder import Request
@@ -102,7 +102,7 @@ class CellProfiler:
         self._magic_line.is_awaited = False
         try:
             self._start(info.raw_cell, lines[at], "".join(lines[at + 1 :]))
-        except (OommagicError, IPythonUsageError) as error:
+        except OommagicError as error:
             _say(f"%%oomprofile: {error}\nThe cell runs without being profiled.")
 
     def after_cell(self, result: Any) -> None:
@@ -116,7 +116,7 @@ class CellProfiler:
             self._finish(cell, result)
 
     def _start(self, raw: str, line: str, typed: str) -> None:
-        options = magic_arguments.parse_argstring(OommagicMagics.oomprofile, options_in(line))
+        options = _parsed(line)
         request = Request(tuple(options.function), options.engine, options.include_children)
         run = session.Run(request, self._shell.user_ns)
         compiler = WatchedCompiler(self._shell.compile, typed, run.watch)
@@ -152,6 +152,13 @@ class CellProfiler:
             _show(report)
         if cell.options.output:
             _save(report, cell.options.output)
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return magic_arguments.parse_argstring(OommagicMagics.oomprofile, options_in(line))
+    except (IPythonUsageError, ValueError) as error:  # ValueError: a quotation is not closed
+        raise UsageError(f"{str(error).rstrip('.')}; %%oomprofile? lists the options.") from None
 
 
 def load(shell: Shell) -> None:

@@ -65,7 +65,7 @@ class CellText:
         below = self.lines[1:]
         shift = 1 + next((at for at, line in enumerate(below) if line.strip()), 0)
         body = CellText.of("\n".join(self.lines[shift:]))
-        return body._moved_down(self.lines, shift), shift
+        return body._moved_down(self.lines, shift), shift  # noqa: SLF001 (one of its own kind)
 
     def _moved_down(self, lines: tuple[str, ...], shift: int) -> "CellText":
         starts = {line + shift: start + shift for line, start in self.statement_starts.items()}

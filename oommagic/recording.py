@@ -61,7 +61,7 @@ class Recording:
     host: HostMemory
     devices: tuple[DeviceMemory, ...] = ()
     gpus: tuple[Gpu, ...] = ()
-    timeline: Timeline = Timeline()
+    timeline: Timeline = field(default_factory=Timeline)
     listings: tuple[Listing, ...] = ()
     traced: tuple[TracedLines, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """One run, end to end, and the runs before it."""
 
 import ast
-import datetime
+import datetime as dt
 import linecache
 import sys
 import traceback
@@ -36,7 +36,7 @@ class Run:
                 "memory. Take one of %%oomprofile and oommagic.profile() away."
             )
         self._recorder = Recorder(request, namespace)
-        self._started_at = datetime.datetime.now(tz=datetime.UTC).isoformat(timespec="seconds")
+        self._started_at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
         self._recorder.start()
         _running = self
 
@@ -134,7 +134,7 @@ class ProfiledBlock:
         return self._report
 
     def __enter__(self) -> Self:
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # noqa: SLF001 (the block's own frame)
         self._filename = frame.f_code.co_filename
         text = CellText.of("".join(linecache.getlines(self._filename, frame.f_globals)))
         self._listing = _block_at(frame.f_lineno, text)
@@ -154,9 +154,7 @@ class ProfiledBlock:
             self._report = run.finish(self._listing, outcome_of(error, {self._filename: 0}))
 
 
-def profile(
-    *functions: str, engine: str = "auto", include_children: bool = False
-) -> ProfiledBlock:
+def profile(*functions: str, engine: str = "auto", include_children: bool = False) -> ProfiledBlock:
     """Profile the body of a `with`, line by line; functions are named as for `-f`."""
     return ProfiledBlock(Request(functions, engine, include_children))
 

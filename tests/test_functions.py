@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import oommagic
 import pytest
 from blocks import ENGINES, block
 from IPython.core.interactiveshell import InteractiveShell
+from shell import open_shell, profile
+
+import oommagic
 from oommagic.report import FunctionProfile, Report
 from oommagic.units import MIB
-from shell import open_shell, profile
 
 _MODULE = '''"""A module of the user's."""
 
@@ -42,7 +43,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder = tmp_path / "mypkg"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -103,7 +104,9 @@ def test_a_function_that_the_cell_defines_anew_is_the_new_one(
 ) -> None:
     shell.run_cell("def early(size):\n    return None")
     report = profile(
-        shell, "def early(size):\n    return block(size)\nkept = early(2)\ndel kept", f"{engine} -f early"
+        shell,
+        "def early(size):\n    return block(size)\nkept = early(2)\ndel kept",
+        f"{engine} -f early",
     )
     assert took(function(report, "early"), "return block") == (1, 2)
 
@@ -136,7 +139,10 @@ class Maker:
     )
     report = profile(
         shell,
-        "for make in (Maker.still, Maker.of_class, Maker().plain, lambda: decorated(1)):\n    make()",
+        """
+        for make in (Maker.still, Maker.of_class, Maker().plain, lambda: decorated(1)):
+            make()
+        """,
         f"{engine} -f decorated -f Maker.still -f Maker.of_class -f Maker.plain",
     )
     assert took(function(report, "decorated"), "return block")[0] == 2
@@ -144,9 +150,8 @@ class Maker:
         assert took(function(report, name), "return block")[0] == 1
 
 
-def test_a_function_of_an_imported_module(
-    shell: InteractiveShell, engine: str, package: None
-) -> None:
+@pytest.mark.usefixtures("_package")
+def test_a_function_of_an_imported_module(shell: InteractiveShell, engine: str) -> None:
     shell.run_cell("import mypkg.data")
     report = profile(
         shell,
@@ -159,8 +164,9 @@ def test_a_function_of_an_imported_module(
     assert took(function(report, "mypkg.data.Loader.fetch"), "return load") == (1, 0)
 
 
+@pytest.mark.usefixtures("_package")
 def test_a_function_of_a_module_that_the_cell_itself_imports(
-    shell: InteractiveShell, engine: str, package: None
+    shell: InteractiveShell, engine: str
 ) -> None:
     report = profile(
         shell,

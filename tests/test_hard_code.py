@@ -6,18 +6,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-import oommagic
 import pytest
 from blocks import ENGINES, block
 from IPython.core.interactiveshell import InteractiveShell
-from oommagic.report import Report
-from oommagic.units import MIB
 from shell import line, open_shell, profile, run_profiled
 
+import oommagic
+from oommagic.report import Report
+from oommagic.units import MIB
+
 # A library that the tracer does not watch, and that keeps its frames alive.
-_LIBRARY = '''
+_LIBRARY = """
 import sys
 KEPT = []
 
@@ -35,7 +35,7 @@ def fail():
 
 def call(function):
     return function()
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def took_mib(report: Report, source: str) -> int:
-    return round(line(report, source).host_delta_bytes / MIB)
+    change: int = line(report, source).host_delta_bytes
+    return round(change / MIB)
 
 
 def test_lines_after_a_call_whose_frame_or_error_is_kept_are_measured(
@@ -419,7 +420,7 @@ def test_what_a_function_of_a_finished_cell_held_is_free(
 
 
 def test_two_profiled_cells_in_a_row_both_count_from_nought(
-    shell: InteractiveShell, engine: str, tmp_path: Path
+    shell: InteractiveShell, engine: str
 ) -> None:
     for size in (4, 2):
         report = profile(shell, f"kept = block({size})\nkept.close()", engine)

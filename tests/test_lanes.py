@@ -5,8 +5,9 @@ import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oommagic.measure.timeline import POINTS, TimelineStore
-from oommagic.report import Lane, Timeline
+from oommagic.report import Lane, LaneUnit, Timeline
 
 TEN_HOURS_S = 36_000
 EVERY_S = 0.5
@@ -26,11 +27,13 @@ def wave(time_s: float) -> float:
 def test_ten_hours_keep_their_shape_in_less_than_20_mb() -> None:
     tracemalloc.start()
     store, spike_s = TimelineStore(), 20_000.0
+    others: dict[str, tuple[LaneUnit, float | None]] = {
+        f"lane {number}": ("percent", 1.0) for number in range(LANES)
+    }
     for count in range(int(TEN_HOURS_S / EVERY_S)):
         now = count * EVERY_S
         host = 5e9 if now == spike_s else wave(now)
-        values = {"host": ("bytes", host), **{f"lane {n}": ("percent", 1.0) for n in range(LANES)}}
-        store.add(now, count // 1000, values)  # type: ignore[arg-type] (units are literals)
+        store.add(now, count // 1000, {"host": ("bytes", host), **others})
     timeline = store.timeline()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -77,8 +80,8 @@ def test_every_value_lies_within_the_range_of_its_moment(
 def test_a_lane_that_begins_late_has_nothing_before() -> None:
     store = TimelineStore()
     for count in range(10):
-        late = {"device": ("bytes", 7.0)} if count >= 5 else {}
-        store.add(count * 1.0, 1, {"host": ("bytes", 1.0), **late})  # type: ignore[arg-type, dict-item]
+        late: dict[str, tuple[LaneUnit, float | None]] = {"device": ("bytes", 7.0)}
+        store.add(count * 1.0, 1, {"host": ("bytes", 1.0), **(late if count >= 5 else {})})
     device = lane(store.timeline(), "device")
     assert device.lows == (None,) * 5 + (7.0,) * 5
 

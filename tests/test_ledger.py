@@ -4,6 +4,7 @@ import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oommagic.cell import Statement
 from oommagic.measure import ledger as ledger_module
 from oommagic.measure.ledger import EVENTS_PER_TICK, HOT_FIRES, Ledger
@@ -27,6 +28,8 @@ class Host:
 
 
 class NoDevices:
+    """No device has figures."""
+
     names: tuple[str, ...] = ()
 
     def find(self) -> bool:
@@ -40,6 +43,8 @@ class NoDevices:
 
 
 class Clock:
+    """Stands still until it is set."""
+
     def __init__(self) -> None:
         self.now = 0.0
 

@@ -15,7 +15,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from shell import line, open_shell, profile, run_profiled
 
 import oommagic
-from oommagic.report import Report
 from oommagic.units import MIB
 
 
@@ -436,5 +435,5 @@ def test_memory_profilers_own_engine_gives_its_own_account(shell: InteractiveShe
 def test_a_report_is_the_same_when_it_is_saved_and_loaded(
     shell: InteractiveShell, tmp_path: Path
 ) -> None:
-    report: Report = profile(shell, "kept = block(3)\ndel kept", f"-o {tmp_path}/run.json")
+    report = profile(shell, "kept = block(3)\ndel kept", f"-o {tmp_path}/run.json")
     assert oommagic.load(tmp_path / "run.json") == report

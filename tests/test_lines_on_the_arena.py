@@ -21,7 +21,9 @@ for size in NAMES["sizes"]:
 """
 
 # Resets and reads the allocator itself around each line.
-_TRUTH = _START + """
+_TRUTH = (
+    _START
+    + """
 def answer(program):
     lines = []
     for source in program:
@@ -33,8 +35,11 @@ def answer(program):
     NAMES.update(dict.fromkeys("abcd"))
     return lines
 """
+)
 
-_PROFILED = _START + """
+_PROFILED = (
+    _START
+    + """
 from shell import open_shell, profile
 SHELL = open_shell()
 SHELL.push(NAMES)
@@ -94,6 +99,7 @@ for _ in range(5):
     }
     return {"shown": shown, "notes": report.notes}
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,27 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-import oommagic
 import pytest
 from blocks import ENGINES, block
+from shell import line
+
+import oommagic
 from oommagic.errors import UsageError
 from oommagic.report import Report
 from oommagic.session import ProfiledBlock
 from oommagic.units import MIB
-from shell import line
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
+
+
+def recorders() -> list[int]:
+    """Name all recordings that something still holds."""
+    gc.collect()
+    return sorted(id(found) for found in gc.get_objects() if type(found).__name__ == "Recorder")
 
 
 def changes_mib(report: Report) -> list[int]:
@@ -49,7 +56,8 @@ def test_what_the_body_lets_go_is_gone_at_once(engine: str) -> None:
 
 
 def test_a_body_on_the_line_of_its_with_is_measured(engine: str) -> None:
-    with oommagic.profile(engine=engine) as run: kept = block(4)  # noqa: E701 (is what is tested)
+    with oommagic.profile(engine=engine) as run:
+        kept = block(4)
     (usage,) = run.report.profile.lines
     assert abs(usage.host_delta_bytes - 4 * MIB) < MIB
     kept.close()
@@ -155,7 +163,7 @@ def test_nothing_of_the_user_s_is_kept_and_no_hook_is_left(engine: str) -> None:
     class Thing:
         pass
 
-    threads = threading.active_count()
+    threads, before = threading.active_count(), recorders()
     with oommagic.profile(engine=engine) as run:
         thing = Thing()
         died = weakref.ref(thing)
@@ -166,5 +174,4 @@ def test_nothing_of_the_user_s_is_kept_and_no_hook_is_left(engine: str) -> None:
     assert sys.gettrace() is None
     assert sys._getframe().f_trace is None
     assert threading.active_count() == threads
-    gc.collect()
-    assert not [found for found in gc.get_objects() if type(found).__name__ == "Recorder"]
+    assert recorders() == before

@@ -77,7 +77,7 @@ def _settrace(why: str) -> Choice:
 
 
 def _memory_profiler() -> Choice:
-    from oommagic.measure.mprof import MemoryProfilerEngine  # noqa: PLC0415 (imports a package)
+    from oommagic.measure.mprof import MemoryProfilerEngine
 
     why = "asked for with --engine; it reads memory after each line and misses what a line frees"
     return Engine("memory-profiler", why), MemoryProfilerEngine

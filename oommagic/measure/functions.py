@@ -17,7 +17,7 @@ def find_function(name: str, namespace: Mapping[str, object]) -> FunctionType | 
 
     Nothing is imported for it: importing has effects, and takes memory.
     """
-    found = _follow(namespace.get(name.split(".")[0], _MISSING), name.split(".")[1:])
+    found = _follow(namespace.get(name.split(".", maxsplit=1)[0], _MISSING), name.split(".")[1:])
     return found or _find_in_modules(name.split("."))
 
 

@@ -216,13 +216,13 @@ class Ledger:
         track.since = self._clock()
         return tally in track.dark
 
-    def forget_ended(self, living_frames: Container[int]) -> None:
-        """Lines of this thread went by unheard: charge them to the last one, which says so."""
+    def forget_ended(self, living_frames: Container[int], *, were_lines_lost: bool) -> None:
+        """Drop frames that ended unheard; what went by since is on the last line, which says so."""
         track = self._tracks.get(get_ident())
         if track is None or not track.stack or not self.is_open:
             return
         tally = track.stack[-1].tally
-        tally.is_partial = track.stack[-1].frame_id not in living_frames
+        tally.is_partial |= were_lines_lost or track.stack[-1].frame_id not in living_frames
         self._settle(track, tally)
         while track.stack and track.stack[-1].frame_id not in living_frames:
             track.drop()
@@ -256,8 +256,7 @@ class Ledger:
         ran = frame.tally
         ran.elapsed += elapsed
         elapsed += frame.elapsed
-        if elapsed > ran.worst:
-            ran.worst = elapsed
+        ran.worst = max(ran.worst, elapsed)
         frame.tally = tally
         frame.elapsed = 0.0
         tally.hits += hit
@@ -322,7 +321,7 @@ class Ledger:
         return True
 
     def _is_hot(self, track: Track, tally: Tally) -> bool:
-        """Count that the line fired, and say whether it is one of those that wear out the budget."""
+        """Count that the line fired, and say whether it alone wears out the budget."""
         if tally.fired_tick != track.tick:
             tally.fired_tick = track.tick
             tally.fires = 0
@@ -343,7 +342,7 @@ class Ledger:
         frame.tally.elapsed += elapsed
 
     def _read(self, track: Track) -> None:
-        """Read the meters; between two readings of one thread another one may have ended the run."""
+        """Read the meters, unless another thread has ended the run meanwhile."""
         track.readings += 1
         with self._reading:
             if self.is_open:
@@ -374,7 +373,7 @@ class Ledger:
         totals = self.totals
         own, files, peak = self._host.read()
         own_delta, file_delta = own - totals.own_now, files - totals.files_now
-        higher = own if own > totals.own_now else totals.own_now
+        higher = max(totals.own_now, own)
         mark_shared(parts, max(abs(own_delta), abs(file_delta), peak - higher))
         if own_delta:
             for tally, share in shares(parts, own_delta, by_own_memory(own_delta)):

@@ -1,6 +1,7 @@
 """Which line is running, by `sys.monitoring` (Python 3.12 and newer).
 
 Events are switched on for the watched code objects alone, so all other code runs untouched.
+(`sys._getframe` is how Python itself documents to find the frame that an event is about.)
 """
 
 import sys
@@ -46,7 +47,7 @@ if sys.version_info >= (3, 12):
             wanted = _EVENTS.LINE | _EVENTS.PY_RETURN | _EVENTS.PY_YIELD | _EVENTS.PY_RESUME
             _monitoring.set_local_events(self._tool_id, code, wanted)
 
-        def adopt(self, frame: FrameType) -> None:  # noqa: ARG002
+        def adopt(self, frame: FrameType) -> None:
             """Do nothing more: events reach frames that run already."""
 
         def tick(self, *, silenced: bool) -> None:
@@ -78,7 +79,7 @@ if sys.version_info >= (3, 12):
 
         def _on_line(self, code: CodeType, line: int) -> Any:
             try:
-                silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)
+                silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)  # noqa: SLF001
             except KeyboardInterrupt:
                 _later = InterruptLater()
                 return None
@@ -88,7 +89,7 @@ if sys.version_info >= (3, 12):
 
         def _on_leave(self, code: CodeType, offset: int, value: object) -> Any:  # noqa: ARG002
             try:
-                silence = self._ledger.left(id(sys._getframe(1)))
+                silence = self._ledger.left(id(sys._getframe(1)))  # noqa: SLF001
             except KeyboardInterrupt:
                 _later = InterruptLater()
                 return None
@@ -99,14 +100,14 @@ if sys.version_info >= (3, 12):
         def _on_unwind(self, code: CodeType, offset: int, error: object) -> None:  # noqa: ARG002
             try:
                 if id(code) in self._watched:
-                    self._ledger.left(id(sys._getframe(1)))
+                    self._ledger.left(id(sys._getframe(1)))  # noqa: SLF001
             except KeyboardInterrupt:
                 _later = InterruptLater()
             except RecursionError:
                 return
 
         def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
-            frame = sys._getframe(1)
+            frame = sys._getframe(1)  # noqa: SLF001
             try:
                 self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
             except KeyboardInterrupt:

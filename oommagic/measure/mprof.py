@@ -19,7 +19,7 @@ class MemoryProfilerEngine:
     """Lets memory_profiler's `LineProfiler` trace the watched code, and copies its account."""
 
     def __init__(self, ledger: Ledger) -> None:
-        from memory_profiler import LineProfiler, memory_usage  # noqa: PLC0415 (slow to import)
+        from memory_profiler import LineProfiler, memory_usage
 
         class CellProfiler(LineProfiler):  # type: ignore[misc]  # it has no types
             prev_lineno: int | None

@@ -21,9 +21,9 @@ from oommagic.measure.functions import code_and_nested, find_function, line_span
 from oommagic.measure.host import open_host_meter
 from oommagic.measure.lanes import Lanes
 from oommagic.measure.ledger import Ledger
-from oommagic.measure.tallies import Tally
 from oommagic.measure.limits import host_limit
 from oommagic.measure.nvml import open_gpus
+from oommagic.measure.tallies import Tally
 from oommagic.measure.ticker import Ticker
 from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
 from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
@@ -154,18 +154,14 @@ class Recorder:
             return
         self._listings[name] = listing
         for code in code_and_nested(function.__code__):
-            self._watch_code(
-                Place(code, listing.filename, listing.text, 1 - listing.first_line)
-            )
+            self._watch_code(Place(code, listing.filename, listing.text, 1 - listing.first_line))
 
     def _watch_code(self, place: Place) -> None:
         self._places[id(place.code)] = place
         guarded = frozenset(line - place.shift for line in place.text.guarded_lines)
         self._line_engine.watch(place.code, guarded)
 
-    def _list_defined_here(
-        self, name: str, code: CodeType, text: CellText, shift: int
-    ) -> None:
+    def _list_defined_here(self, name: str, code: CodeType, text: CellText, shift: int) -> None:
         first, last = (line + shift for line in line_span(code))
         part = replace(text, lines=text.lines[first - 1 : last])
         self._listings[name] = Listing(name, CELL, first, part)
@@ -185,7 +181,7 @@ class Recorder:
 
     def _look_at(self, threads: list[int]) -> None:
         """See where threads are whose lines are silenced."""
-        frames = sys._current_frames() if threads else {}
+        frames = sys._current_frames() if threads else {}  # noqa: SLF001 (no public way)
         for thread_id in threads:
             frame = frames.get(thread_id)
             while frame is not None and id(frame.f_code) not in self._places:
@@ -208,7 +204,7 @@ class Recorder:
             timeline=self._lanes.store.timeline(),
             listings=tuple(self._listings.values()),
             traced=tuple(self._traced_lines()),
-            notes=tuple([*self._notes, *self._more_notes()]),
+            notes=(*self._notes, *self._more_notes()),
             versions={
                 "oommagic": __version__,
                 "Python": platform.python_version(),

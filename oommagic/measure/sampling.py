@@ -27,7 +27,7 @@ class SamplingEngine:
         """Recognise the lines of one code object from now on."""
         self._watched[id(code)] = code
 
-    def adopt(self, frame: FrameType) -> None:  # noqa: ARG002
+    def adopt(self, frame: FrameType) -> None:
         """Do nothing more: every frame is found by looking."""
 
     def tick(self, *, silenced: bool) -> None:  # noqa: ARG002 (nothing is ever silenced)
@@ -46,7 +46,7 @@ class SamplingEngine:
         return ""
 
     def _innermost_watched(self) -> FrameType | None:
-        frame = sys._current_frames().get(self._thread)
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 (no public way)
         while frame is not None and id(frame.f_code) not in self._watched:
             frame = frame.f_back
         return frame

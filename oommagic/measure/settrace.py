@@ -40,7 +40,7 @@ class _Resume:
         self._engine = engine
         self._thread = get_ident()
 
-    def __call__(self, frame: FrameType, event: str, arg: object) -> "_Resume":
+    def __call__(self, *_: object) -> "_Resume":
         """Do nothing, should somebody else switch tracing on meanwhile."""
         return self
 
@@ -104,7 +104,7 @@ class SettraceEngine:
         self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
         # A cell magic compiles its body during a call, which may be paused.
         if get_ident() == self._thread and sys.gettrace() is None:
-            self._recover()
+            self._recover(were_lines_lost=False)
 
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already."""
@@ -165,15 +165,15 @@ class SettraceEngine:
         """
         was_lost = self._is_paused and self._paused_frame_id not in _frame_ids()
         if self._is_active and (was_lost or self._may_have_lost_hook):
-            self._recover()
+            self._recover(were_lines_lost=True)
 
-    def _recover(self) -> None:
+    def _recover(self, *, were_lines_lost: bool) -> None:
         """Switch tracing on, and take leave of frames that ended meanwhile."""
         self._may_have_lost_hook = False
-        self._ledger.forget_ended(_frame_ids())
+        self._ledger.forget_ended(_frame_ids(), were_lines_lost=were_lines_lost)
         self.resume()
 
-    def _on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+    def _on_call(self, frame: FrameType, _event: str, _arg: object) -> Any:
         try:
             return self._hear_call(frame)
         except KeyboardInterrupt:
@@ -213,7 +213,7 @@ class SettraceEngine:
             self._ledger.at_line(id(frame), code_id, frame.f_lineno, hit=0)
         return self._trace_lines
 
-    def _on_event(self, frame: FrameType, event: str, arg: object) -> _Trace | None:
+    def _on_event(self, frame: FrameType, event: str, _arg: object) -> _Trace | None:
         try:
             return self._hear_event(frame, event)
         except KeyboardInterrupt:
@@ -259,7 +259,7 @@ class SettraceEngine:
         self._site = None
 
     def _running_frames(self) -> Iterator[FrameType]:
-        for innermost in list(sys._current_frames().values()):
+        for innermost in list(sys._current_frames().values()):  # noqa: SLF001 (no public way)
             frame: FrameType | None = innermost
             while frame is not None:
                 if id(frame.f_code) in self._watched:
@@ -270,7 +270,7 @@ class SettraceEngine:
 def _frame_ids() -> set[int]:
     """Name the frames that this thread is in."""
     found: set[int] = set()
-    frame: FrameType | None = sys._getframe()
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
     while frame is not None:
         found.add(id(frame))
         frame = frame.f_back

@@ -43,9 +43,7 @@ def part_of(track: Track, weight: float = 1.0) -> Part:
     return Part(lines, dict(track.sightings), weight)
 
 
-def shares(
-    parts: Sequence[Part], amount: int, weight_of: Weight
-) -> Iterator[tuple[Tally, int]]:
+def shares(parts: Sequence[Part], amount: int, weight_of: Weight) -> Iterator[tuple[Tally, int]]:
     """Share bytes among threads, and within each among its lines. Each line gets its share."""
     if len(parts) == 1:
         yield from parts[0].shares(amount, weight_of)

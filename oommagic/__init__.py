@@ -46,13 +46,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Answer `%load_ext oommagic`."""
-    from oommagic.magics import load  # noqa: PLC0415 (only a shell needs the magics)
+    from oommagic.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: "InteractiveShell") -> None:
     """Answer `%unload_ext oommagic`."""
-    from oommagic.magics import unload  # noqa: PLC0415 (likewise)
+    from oommagic.magics import unload
 
     unload(shell)

@@ -6,7 +6,9 @@ Lines are numbered as IPython's own tracebacks number them: from 1, without the 
 import ast
 import difflib
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 # Where the statements inside a statement stand.
@@ -44,7 +46,7 @@ class CellText:
     def of(cls, typed: str, executed: str | None = None) -> "CellText":
         """Read a cell as typed, and as executed where IPython has rewritten it."""
         executed = typed if executed is None else executed
-        tree = _parse(executed)
+        tree = parse_quietly(executed)
         return cls(
             lines=tuple(_as_typed(typed.splitlines(), executed.splitlines())),
             statement_starts=dict(_statement_starts(tree)),
@@ -92,9 +94,25 @@ class CellText:
         return Statement(filename, start, spans_lines or start in self.comprehensions)
 
 
-def _parse(source: str) -> ast.Module:
+# Python warns of a doubtful escape whenever it reads a source; the user has been warned already.
+_NO_WARNING = ("ignore", None, SyntaxWarning, None, 0)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    # `catch_warnings` would make Python forget which warnings it has shown once already.
+    warnings.filters.insert(0, _NO_WARNING)  # type: ignore[attr-defined]  # typed as a Sequence
     try:
-        return ast.parse(source)
+        yield
+    finally:
+        warnings.filters.remove(_NO_WARNING)  # type: ignore[attr-defined]
+
+
+def parse_quietly(source: str) -> ast.Module:
+    """Read source text; what is not Python has no statements."""
+    try:
+        with _without_warnings():
+            return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         # IPython says what is wrong with it; without a tree each line stands for itself.
         return ast.Module(body=[], type_ignores=[])

@@ -52,58 +52,93 @@ class MagicLine:
         return lines[at + 1 :]
 
 
-class WatchedCompiler:
-    """Stands in for the shell's compiler during a profiled cell, and passes on what it compiles."""
+class WatchedCell:
+    """Learns how IPython names a cell, and hands on each piece of it just before it runs.
 
-    def __init__(self, compiler: Any, typed: str, watch: Callable[..., None]) -> None:
-        self.compiler = compiler
-        self.cell_name = ""
-        self.text = CellText.of(typed)
+    For that it stands in for two methods of the shell and its compiler, on these objects alone.
+    No frame of ours is on the stack while the cell is compiled or runs.
+    """
+
+    def __init__(
+        self, shell: Any, typed: str, watch: Callable[[CodeType, CellText, int], None]
+    ) -> None:
+        self.text = CellText(())
+        self.has_run = False
+        self._shell = shell
+        self._compiler = shell.compile
         self._typed = typed
         self._body: str | None = None
         self._watch = watch
         # What runs under a file name: its text, and how far its lines are from the cell's.
         self._places: dict[str, tuple[CellText, int]] = {}
-        self.has_run = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.compiler, name)
-
-    def __call__(self, source: Any, filename: str, symbol: str, *more: Any) -> Any:
-        """Compile as ever; if it is a piece of the cell, have its lines watched."""
-        code = self.compiler(source, filename, symbol, *more)
-        if filename == _TIMED_BODY:
-            self.watch_if_ours(code)
-        return code
-
-    def watch_if_ours(self, code: CodeType) -> None:
-        """Have the lines of a code object watched, if it is a piece of the cell."""
-        place = self._places.get(code.co_filename)
-        if place is not None:
-            self.has_run = True
-            self._watch(code, *place)
 
     @property
     def shifts(self) -> dict[str, int]:
         """How far the lines under each file name are from the cell's."""
         return {name: shift for name, (_, shift) in self._places.items()}
 
-    def cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
-        """Learn under which name a piece of source will run."""
-        name: str = self.compiler.cache(transformed_code, *args, **kwargs)
-        if not self.cell_name:
-            self._learn_cell(name, transformed_code)
+    def stand_in(self) -> None:
+        """Begin to see what the shell compiles and runs."""
+        self._compiler.cache = self._cache
+        # IPython 7 renames what it has compiled, so what runs is what has to be watched.
+        self._shell.run_code = self._watching(self._shell.run_code)
+        if self._typed.lstrip().startswith("%%"):
+            self._shell.compile = _BodyCompiler(self._compiler, self._watch_if_ours)
+
+    def step_aside(self) -> None:
+        """Leave the shell as it was."""
+        vars(self._compiler).pop("cache", None)
+        vars(self._shell).pop("run_code", None)
+        if isinstance(self._shell.compile, _BodyCompiler):
+            self._shell.compile = self._compiler
+
+    def _watching(self, run_code: Callable[..., Any]) -> Callable[..., Any]:
+        def watch_and_run(code: CodeType, *args: Any, **kwargs: Any) -> Any:
+            self._watch_if_ours(code)
+            return run_code(code, *args, **kwargs)
+
+        return watch_and_run
+
+    def _watch_if_ours(self, code: CodeType) -> None:
+        place = self._places.get(code.co_filename)
+        if place is not None:
+            self.has_run = True
+            self._watch(code, *place)
+
+    def _cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
+        """Name a piece of source as ever, and learn the name."""
+        cache = type(self._compiler).cache
+        name: str = cache(self._compiler, transformed_code, *args, **kwargs)
+        if not self._places:
+            self._learn(name, transformed_code)
         elif transformed_code.rstrip() == self._body:
             self._places[name] = self._places[_TIMED_BODY]
         return name
 
-    def _learn_cell(self, name: str, transformed_code: str) -> None:
-        self.cell_name = name
+    def _learn(self, name: str, transformed_code: str) -> None:
         if self._typed.lstrip().startswith("%%"):
-            # `%%time` and `%%capture` run their body through this compiler, too.
+            # `%%time` and `%%capture` compile and run their body by this shell, too.
             self.text, shift = CellText.of(self._typed.strip()).under_magic()
             self._body = "\n".join(self.text.lines[shift:])
             self._places = {name: (self.text, 0), _TIMED_BODY: (self.text, shift)}
         else:
             self.text = CellText.of(self._typed, transformed_code)
             self._places = {name: (self.text, 0)}
+
+
+class _BodyCompiler:
+    """Stands in for the shell's compiler under a cell magic, whose body nobody else hands on."""
+
+    def __init__(self, compiler: Any, watch: Callable[[CodeType], None]) -> None:
+        self._compiler = compiler
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiler, name)
+
+    def __call__(self, source: Any, filename: str, symbol: str, *more: Any) -> Any:
+        """Compile as ever; if it is the cell's body, have its lines watched."""
+        code = self._compiler(source, filename, symbol, *more)
+        if filename == _TIMED_BODY:
+            self._watch(code)
+        return code

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from IPython.core import magic_arguments
@@ -21,7 +20,7 @@ from traitlets.config import Config
 
 from oommagic import session
 from oommagic.errors import OommagicError, UsageError
-from oommagic.ipython_cell import MagicLine, WatchedCompiler, magic_line_number, options_in
+from oommagic.ipython_cell import MagicLine, WatchedCell, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
 from oommagic.measure.recorder import Request
 from oommagic.recording import CELL, Listing
@@ -82,7 +81,7 @@ class _ProfiledCell:
     raw: str
     options: Any
     run: session.Run
-    compiler: WatchedCompiler
+    watched: WatchedCell
 
 
 class CellProfiler:
@@ -119,35 +118,19 @@ class CellProfiler:
         options = _parsed(line)
         request = Request(tuple(options.function), options.engine, options.include_children)
         run = session.Run(request, self._shell.user_ns)
-        compiler = WatchedCompiler(self._shell.compile, typed, run.watch)
-        self._stand_in(compiler)
-        self._cell = _ProfiledCell(raw, options, run, compiler)
-
-    def _stand_in(self, compiler: WatchedCompiler) -> None:
-        """See each statement's code just before it runs: IPython 7 renames what it compiled."""
-        shell, run_code = self._shell, self._shell.run_code
-
-        def watch_and_run(code: CodeType, *args: Any, **kwargs: Any) -> Any:
-            compiler.watch_if_ours(code)
-            return run_code(code, *args, **kwargs)
-
-        shell.compile = compiler
-        shell.run_code = watch_and_run
-
-    def _step_aside(self, compiler: WatchedCompiler) -> None:
-        vars(self._shell).pop("run_code", None)
-        if self._shell.compile is compiler:
-            self._shell.compile = compiler.compiler
+        watched = WatchedCell(self._shell, typed, run.watch)
+        watched.stand_in()
+        self._cell = _ProfiledCell(raw, options, run, watched)
 
     def _finish(self, cell: _ProfiledCell, result: Any) -> None:
-        self._step_aside(cell.compiler)
-        if not cell.compiler.has_run:
+        cell.watched.step_aside()
+        if not cell.watched.has_run:
             cell.run.stop()
             _say("%%oomprofile: no line of this cell ran, so nothing was measured.")
             return
         error = (result.error_in_exec or result.error_before_exec) if result else None
-        listing = Listing("the cell", CELL, 1, cell.compiler.text)
-        report = cell.run.finish(listing, session.outcome_of(error, cell.compiler.shifts))
+        listing = Listing("the cell", CELL, 1, cell.watched.text)
+        report = cell.run.finish(listing, session.outcome_of(error, cell.watched.shifts))
         if not cell.options.quiet:
             _show(report)
         if cell.options.output:
@@ -228,4 +211,5 @@ def _save(report: Report, path: str) -> None:
 
 
 def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)  # noqa: T201 (this is how a magic speaks)
+    # One write: a kernel sends what is written when it likes, and would send the end apart.
+    sys.stderr.write(f"{sentence}\n")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import CodeType, FrameType, TracebackType
 from typing import Self
 
-from oommagic.cell import CellText
+from oommagic.cell import CellText, parse_quietly
 from oommagic.errors import UsageError
 from oommagic.explain.attribution import profile_of, tracing_notes
 from oommagic.measure.recorder import Recorder, Request
@@ -170,8 +170,5 @@ def _block_at(line_number: int, text: CellText) -> Listing:
 
 
 def _with_statements(text: CellText) -> list[ast.With | ast.AsyncWith]:
-    try:
-        tree = ast.parse("\n".join(text.lines))
-    except SyntaxError:
-        return []
+    tree = parse_quietly("\n".join(text.lines))
     return [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]

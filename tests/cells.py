@@ -222,14 +222,6 @@ OUTPUT = (
         """,
     ),
     case(
-        "output cleared by nothing, as nothing comes next",
-        """
-        from IPython.display import clear_output
-        print('a')
-        clear_output(wait=True)
-        """,
-    ),
-    case(
         "an Output widget takes what is printed in it",
         """
         import ipywidgets

@@ -152,7 +152,8 @@ class Ledger:
     def sight(self, thread_id: int, code_id: int, line: int) -> None:
         """The ticker saw a thread at a line; that tells something while lines run unseen."""
         track = self._tracks.get(thread_id)
-        if track is not None and track.is_dark:
+        # A thread that is at other code has just left the silenced lines.
+        if track is not None and track.is_dark and track.stack[-1].tally.code_id == code_id:
             tally = self.tally(code_id, line)
             tally.is_partial = True
             track.sightings[tally] = track.sightings.get(tally, 0) + 1

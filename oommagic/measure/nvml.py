@@ -156,7 +156,7 @@ class _Device:
         self._name = name or self._name
         self.bus_address = (pci.domain, pci.bus, pci.device) if pci else None
 
-    def _ask(self, what: str, question: Callable[[], Any]) -> Any:  # noqa: ANN401 (what NVML gives)
+    def _ask(self, what: str, question: Callable[[], Any]) -> Any:
         """Give the driver's answer, or None; an answer that says that it is gone is raised."""
         nvml = self._nvml
         try:
@@ -177,7 +177,7 @@ class _Device:
             return ""
         return f"The driver does not give this GPU's {', '.join(self._unanswered)}."
 
-    def _memory(self) -> Any:  # noqa: ANN401 (one of NVML's two records)
+    def _memory(self) -> Any:
         """Give total and used bytes, the driver's own reserve left out where it can be told."""
         nvml = self._nvml
         try:

@@ -1,1 +1,1 @@
-"""The only room that touches TensorFlow. It never imports it: it looks at what the user imported."""
+"""The only room that touches TensorFlow, and only the one that the user has imported."""

@@ -82,7 +82,7 @@ class Track:
         "dark",
         "fires",
         "frame_ids",
-        "readings",
+        "reading_s",
         "sightings",
         "since",
         "stack",
@@ -95,7 +95,8 @@ class Track:
         self.frame_ids: set[int] = set()
         self.since = now
         self.tick = -1
-        self.fires = self.readings = self.awakenings = 0
+        self.fires = self.awakenings = 0
+        self.reading_s = 0.0
         # Lines that ran since the last full reading, and lines that are silenced.
         self.unread: dict[Tally, None] = {}
         self.dark: dict[Tally, None] = {}
@@ -117,7 +118,8 @@ class Track:
     def renew(self, tick: int) -> None:
         """Begin a tick: all lines are seen again."""
         self.tick = tick
-        self.fires = self.readings = self.awakenings = 0
+        self.fires = self.awakenings = 0
+        self.reading_s = 0.0
         self.awake()
 
     def awake(self) -> None:

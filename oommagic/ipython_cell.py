@@ -6,13 +6,16 @@ nothing in what is compiled.
 """
 
 import re
+import sys
 from collections.abc import Callable
-from types import CodeType
+from pathlib import Path
+from types import CodeType, TracebackType
 from typing import Any
 
 from oommagic.cell import CellText
 
 _MAGIC_LINE = re.compile(r"\s*%%oomprofile(?P<options>\s.*)?")
+_TRACER_FOLDER = str(Path(__file__).parent / "measure")
 # The file name under which `%%time` compiles its body, in all versions of IPython.
 _TIMED_BODY = "<timed exec>"
 
@@ -52,11 +55,32 @@ class MagicLine:
         return lines[at + 1 :]
 
 
+def strip_our_frames(error: BaseException | None) -> None:
+    """Take the tracer's frames out of a traceback.
+
+    An interrupt, or the end of the stack, may come while the tracer is at work. The error is the
+    user's all the same, and so are its lines.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        above = error.__traceback__
+        while above is not None:
+            while above.tb_next is not None and _is_tracer(above.tb_next):
+                above.tb_next = above.tb_next.tb_next
+            above = above.tb_next
+        error = error.__cause__ or error.__context__
+
+
+def _is_tracer(entry: TracebackType) -> bool:
+    return entry.tb_frame.f_code.co_filename.startswith(_TRACER_FOLDER)
+
+
 class WatchedCell:
     """Learns how IPython names a cell, and hands on each piece of it just before it runs.
 
-    For that it stands in for two methods of the shell and its compiler, on these objects alone.
-    No frame of ours is on the stack while the cell is compiled or runs.
+    For that it stands in for methods of the shell and its compiler, on these objects alone. No
+    frame of ours is on the stack while the cell is compiled or runs.
     """
 
     def __init__(
@@ -82,6 +106,7 @@ class WatchedCell:
         self._compiler.cache = self._cache
         # IPython 7 renames what it has compiled, so what runs is what has to be watched.
         self._shell.run_code = self._watching(self._shell.run_code)
+        self._shell.showtraceback = self._without_us(self._shell.showtraceback)
         if self._typed.lstrip().startswith("%%"):
             self._shell.compile = _BodyCompiler(self._compiler, self._watch_if_ours)
 
@@ -89,6 +114,7 @@ class WatchedCell:
         """Leave the shell as it was."""
         vars(self._compiler).pop("cache", None)
         vars(self._shell).pop("run_code", None)
+        vars(self._shell).pop("showtraceback", None)
         if isinstance(self._shell.compile, _BodyCompiler):
             self._shell.compile = self._compiler
 
@@ -98,6 +124,13 @@ class WatchedCell:
             return run_code(code, *args, **kwargs)
 
         return watch_and_run
+
+    def _without_us(self, showtraceback: Callable[..., Any]) -> Callable[..., Any]:
+        def strip_and_show(*args: Any, **kwargs: Any) -> Any:
+            strip_our_frames(sys.exc_info()[1])
+            return showtraceback(*args, **kwargs)
+
+        return strip_and_show
 
     def _watch_if_ours(self, code: CodeType) -> None:
         place = self._places.get(code.co_filename)

@@ -4,11 +4,15 @@ Linux keeps the high-water mark of a process and lets the process reset it, so t
 is exact however short it was. Elsewhere a thread looks every few milliseconds.
 """
 
+import builtins
 import mmap
 import os
 import sys
 import threading
+from os import pread, write
 from typing import Protocol
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 PAGE = mmap.PAGESIZE
 SAMPLING_INTERVAL_S = 0.01
@@ -108,8 +112,8 @@ class KernelCounters:
         mark = self._getrusage(self._usage_of_self).ru_maxrss
         if mark <= self._lowest_mark:
             mark = self._without_inherited_floor(mark)
-        os.write(self._clear_refs, b"5")
-        _, resident, shared, _ = os.pread(self._statm, _STATM_SIZE, 0).split(b" ", 3)
+        write(self._clear_refs, b"5")
+        _, resident, shared, _ = pread(self._statm, _STATM_SIZE, 0).split(b" ", 3)
         file = int(shared) * PAGE
         resident_bytes = int(resident) * PAGE
         own = resident_bytes - file
@@ -121,7 +125,7 @@ class KernelCounters:
 
     def peek(self) -> tuple[int, int]:
         """Give own bytes and file bytes, and leave the peak as it is."""
-        _, resident, shared, _ = os.pread(self._statm, _STATM_SIZE, 0).split(b" ", 3)
+        _, resident, shared, _ = pread(self._statm, _STATM_SIZE, 0).split(b" ", 3)
         file = int(shared) * PAGE
         return int(resident) * PAGE - file, file
 
@@ -138,7 +142,7 @@ class KernelCounters:
             block.write(bytes(_PROBE_BYTES))
         try:
             before_kib = self._mark_in_status()
-            os.write(self._clear_refs, b"5")
+            write(self._clear_refs, b"5")
             return before_kib - self._mark_in_status() > _PROBE_BYTES // _KIB // 2
         except (OSError, ValueError):
             return False
@@ -158,7 +162,7 @@ class KernelCounters:
         return self._mark_in_status()
 
     def _mark_in_status(self) -> int:
-        status = os.pread(self._status, _STATUS_SIZE, 0)
+        status = pread(self._status, _STATUS_SIZE, 0)
         start = status.index(b"VmHWM:") + len(b"VmHWM:")
         return int(status[start : status.index(b"kB", start)])
 

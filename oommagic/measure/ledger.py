@@ -13,11 +13,12 @@ Memory is the whole process's. Where several threads run profiled lines at once,
 shared out among them by the processor time that each one used: one that waits allocates nothing.
 """
 
+import builtins
 import os
 import threading
-import time
 from _thread import get_ident
 from collections.abc import Callable, Collection, Container, Sequence
+from time import perf_counter
 from typing import Protocol
 
 from oommagic.cell import Statement
@@ -32,6 +33,8 @@ from oommagic.measure.sharing import (
     time_shares,
 )
 from oommagic.measure.tallies import Frame, Tally, Totals, Track
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 # In a tick of 50 ms. A full reading costs 5 µs in a small process and 20 µs beside TensorFlow's
 # threads, so readings are limited by what they cost; a counted event costs about 1 µs. Together
@@ -91,7 +94,7 @@ class Ledger:
         host: HostMeter,
         devices: DeviceMeter,
         statement_of: Callable[[int, int], Statement],
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.totals = Totals()
         self._host = host

@@ -4,12 +4,17 @@ Events are switched on for the watched code objects alone, so all other code run
 (`sys._getframe` is how Python itself documents to find the frame that an event is about.)
 """
 
+import builtins
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
 from oommagic.measure.interrupts import InterruptLater
 from oommagic.measure.ledger import Ledger
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+
+_getframe = sys._getframe  # noqa: SLF001 (bound once: the cell may rebind it)
 
 # Not the ids of a debugger, of coverage or of cProfile: those stay free for the user's own tools.
 _OUR_TOOL_IDS = (4, 3, 5)
@@ -79,7 +84,7 @@ if sys.version_info >= (3, 12):
 
         def _on_line(self, code: CodeType, line: int) -> Any:
             try:
-                silence = self._ledger.at_line(id(sys._getframe(1)), id(code), line)  # noqa: SLF001
+                silence = self._ledger.at_line(id(_getframe(1)), id(code), line)
             except KeyboardInterrupt:
                 _later = InterruptLater()
                 return None
@@ -89,7 +94,7 @@ if sys.version_info >= (3, 12):
 
         def _on_leave(self, code: CodeType, offset: int, value: object) -> Any:  # noqa: ARG002
             try:
-                silence = self._ledger.left(id(sys._getframe(1)))  # noqa: SLF001
+                silence = self._ledger.left(id(_getframe(1)))
             except KeyboardInterrupt:
                 _later = InterruptLater()
                 return None
@@ -100,14 +105,14 @@ if sys.version_info >= (3, 12):
         def _on_unwind(self, code: CodeType, offset: int, error: object) -> None:  # noqa: ARG002
             try:
                 if id(code) in self._watched:
-                    self._ledger.left(id(sys._getframe(1)))  # noqa: SLF001
+                    self._ledger.left(id(_getframe(1)))
             except KeyboardInterrupt:
                 _later = InterruptLater()
             except RecursionError:
                 return
 
         def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
-            frame = sys._getframe(1)  # noqa: SLF001
+            frame = _getframe(1)
             try:
                 self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
             except KeyboardInterrupt:

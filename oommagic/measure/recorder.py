@@ -4,14 +4,15 @@ What is profiled need not exist yet when a recording begins: IPython compiles a 
 by statement, and hands each over to `watch` just before it runs.
 """
 
-import os
+import builtins
 import platform
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from os import getpid
+from time import perf_counter
 from types import CodeType, FrameType, FunctionType
 
 from oommagic._version import __version__
@@ -29,6 +30,8 @@ from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLine
 from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.functions import traced_functions
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 # Walking through all processes for children costs milliseconds: five times a second will do.
 _CHILDREN_EVERY = 4
@@ -77,7 +80,7 @@ class Recorder:
         self._asked_for: dict[str, CodeType] = {}
         self._notes: list[str] = []
         self._thread_id = threading.get_ident()
-        self._process_id = os.getpid()
+        self._process_id = getpid()
         self._started = 0.0
 
     def start(self) -> None:
@@ -86,7 +89,7 @@ class Recorder:
             undoing.callback(self._close_meters)
             self._host.start()
             self._ledger.open()
-            self._started = time.perf_counter()
+            self._started = perf_counter()
             self._ticker.start()
             undoing.callback(self._ticker.stop)
             self._line_engine.start()
@@ -113,7 +116,7 @@ class Recorder:
             closing.callback(self._close_meters)
             closing.callback(self._stop_ticker)
             note = self._line_engine.stop()
-            elapsed_s = time.perf_counter() - self._started
+            elapsed_s = perf_counter() - self._started
             self._ledger.close()
             self._notes += [note] if note else []
             return self._recording(elapsed_s)
@@ -126,7 +129,7 @@ class Recorder:
 
     def _stop_ticker(self) -> None:
         # A forked child runs on without the thread, and would wait for it forever.
-        if os.getpid() == self._process_id:
+        if getpid() == self._process_id:
             self._ticker.stop()
 
     def _watch_functions(self) -> None:
@@ -175,7 +178,7 @@ class Recorder:
         self._ledger.tick()
         self._line_engine.tick(silenced=bool(silenced))
         line = self._ledger.line_of(self._thread_id)
-        self._lanes.sample(count, time.perf_counter() - self._started, self._cell_line(line))
+        self._lanes.sample(count, perf_counter() - self._started, self._cell_line(line))
         if self._request.include_children and count % _CHILDREN_EVERY == 0:
             self._ledger.note_children(self._lanes.children_bytes())
 

@@ -12,6 +12,7 @@ at again in each tick. Should tracing stay off although the call is over, becaus
 its frame, the next tick finds that out and has the main thread switch it on.
 """
 
+import builtins
 import inspect
 import sys
 import threading
@@ -23,7 +24,11 @@ from typing import Any
 from oommagic.measure.interrupts import InterruptLater, ask_main_thread
 from oommagic.measure.ledger import Ledger
 
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+
 _PAUSABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_getframe = sys._getframe  # noqa: SLF001 (bound once: the cell may rebind it)
+
 _QUIET_VISITS_BEFORE_PAUSE = 3
 # Pausing costs about as much as tracing this many calls.
 _CALLS_WORTH_A_PAUSE = 8
@@ -270,7 +275,7 @@ class SettraceEngine:
 def _frame_ids() -> set[int]:
     """Name the frames that this thread is in."""
     found: set[int] = set()
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    frame: FrameType | None = _getframe()
     while frame is not None:
         found.add(id(frame))
         frame = frame.f_back

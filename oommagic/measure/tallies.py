@@ -1,10 +1,14 @@
 """What is charged to a line, to a frame and to a thread: the pages of the ledger."""
 
+import builtins
 import time
 from _thread import get_ident
 from dataclasses import dataclass, field
+from time import clock_gettime
 
 from oommagic.cell import Statement
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 _thread_clock_id = getattr(time, "pthread_getcpuclockid", None)
 
@@ -157,7 +161,7 @@ class Track:
     def cpu_s(self) -> float:
         """Return the processor time that the thread used since this was last asked."""
         try:
-            now = time.clock_gettime(self._clock_id) if self._clock_id is not None else 0.0
+            now = clock_gettime(self._clock_id) if self._clock_id is not None else 0.0
         except OSError:  # the thread has ended
             return 0.0
         used, self._cpu_before = now - self._cpu_before, now

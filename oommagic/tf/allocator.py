@@ -4,6 +4,7 @@ TensorFlow is never imported from here and its devices are never made: both are 
 How the user's own readings stay right is told in `peaks`.
 """
 
+import builtins
 import operator
 import os
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from oommagic.tf.peaks import Reader, SharedPeaks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 
 class Allocators:

@@ -19,6 +19,7 @@ What remains: a peak that another thread reaches in the fraction of a microsecon
 reading and our reset is lost.
 """
 
+import builtins
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ from typing import Self
 
 from oommagic.tf import context as tf_context
 from oommagic.tf.context import AllocatorCalls, EagerContext
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 _GET, _RESET = "get_memory_info", "reset_memory_stats"
 

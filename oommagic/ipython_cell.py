@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from oommagic.cell import CellText
 
@@ -76,6 +76,16 @@ def _is_tracer(entry: TracebackType) -> bool:
     return entry.tb_frame.f_code.co_filename.startswith(_TRACER_FOLDER)
 
 
+class CodeWatcher(Protocol):
+    """Who profiles the cell."""
+
+    def watch(self, code: CodeType, text: CellText, shift: int) -> None:
+        """Code of the cell is about to run; its lines are so far from the text's."""
+
+    def statement_failed(self) -> None:
+        """An error has ended the statement that ran, and is about to be shown."""
+
+
 class WatchedCell:
     """Learns how IPython names a cell, and hands on each piece of it just before it runs.
 
@@ -83,16 +93,14 @@ class WatchedCell:
     frame of ours is on the stack while the cell is compiled or runs.
     """
 
-    def __init__(
-        self, shell: Any, typed: str, watch: Callable[[CodeType, CellText, int], None]
-    ) -> None:
+    def __init__(self, shell: Any, typed: str, profiler: CodeWatcher) -> None:
         self.text = CellText(())
         self.has_run = False
         self._shell = shell
         self._compiler = shell.compile
         self._typed = typed
         self._body: str | None = None
-        self._watch = watch
+        self._profiler = profiler
         # What runs under a file name: its text, and how far its lines are from the cell's.
         self._places: dict[str, tuple[CellText, int]] = {}
 
@@ -127,6 +135,7 @@ class WatchedCell:
 
     def _without_us(self, showtraceback: Callable[..., Any]) -> Callable[..., Any]:
         def strip_and_show(*args: Any, **kwargs: Any) -> Any:
+            self._profiler.statement_failed()
             strip_our_frames(sys.exc_info()[1])
             return showtraceback(*args, **kwargs)
 
@@ -136,7 +145,7 @@ class WatchedCell:
         place = self._places.get(code.co_filename)
         if place is not None:
             self.has_run = True
-            self._watch(code, *place)
+            self._profiler.watch(code, *place)
 
     def _cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
         """Name a piece of source as ever, and learn the name."""

@@ -118,7 +118,7 @@ class CellProfiler:
         options = _parsed(line)
         request = Request(tuple(options.function), options.engine, options.include_children)
         run = session.Run(request, self._shell.user_ns)
-        watched = WatchedCell(self._shell, typed, run.watch)
+        watched = WatchedCell(self._shell, typed, run)
         watched.stand_in()
         self._cell = _ProfiledCell(raw, options, run, watched)
 

@@ -44,6 +44,10 @@ class Run:
         """Profile a piece of the cell that is about to run."""
         self._recorder.watch(code, text, shift)
 
+    def statement_failed(self) -> None:
+        """An error has ended the statement that ran, and is about to be shown."""
+        self._recorder.statement_failed()
+
     def watch_frame(self, frame: FrameType, text: CellText) -> None:
         """Profile a frame that runs already."""
         self._recorder.watch_frame(frame, text)

@@ -3,10 +3,11 @@
 import textwrap
 from typing import Any
 
-import oommagic
 from IPython.core.interactiveshell import InteractiveShell
-from oommagic.report import LineUsage, Report
 from traitlets.config import Config
+
+import oommagic
+from oommagic.report import LineUsage, Report
 
 
 def open_shell() -> InteractiveShell:

@@ -224,8 +224,8 @@ def _statuses(kernel: Kernel, sources: list[str]) -> list[str]:
 
 def _executed(sources: list[str], directory: Path) -> list[dict[str, Any]]:
     """Run a notebook as nbclient does, up to its error, and return its cells."""
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]  # type: ignore[no-untyped-call]
-    notebook = nbformat.v4.new_notebook(cells=cells)  # type: ignore[no-untyped-call]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     client = NotebookClient(
         notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": directory}}
     )

@@ -29,6 +29,9 @@ class LineEngine(Protocol):
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already; its code is watched."""
 
+    def statement_failed(self) -> None:
+        """An error has ended the statement that ran, and is about to be shown."""
+
     def tick(self, *, silenced: bool) -> None:
         """Some time has passed; hear silenced lines again. Called from the ticker's thread."""
 

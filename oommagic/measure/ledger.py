@@ -229,7 +229,7 @@ class Ledger:
         if track is None or not track.stack or not self.is_open:
             return
         tally = track.stack[-1].tally
-        tally.is_partial |= were_lines_lost or track.stack[-1].frame_id not in living_frames
+        tally.is_partial |= were_lines_lost
         self._settle(track, tally)
         while track.stack and track.stack[-1].frame_id not in living_frames:
             track.drop()

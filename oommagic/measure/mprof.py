@@ -58,6 +58,9 @@ class MemoryProfilerEngine:
         self._profiler.prevlines.append(frame.f_lineno)
         frame.f_trace = self._profiler.trace_memory_usage
 
+    def statement_failed(self) -> None:
+        """Do nothing: the end of a frame is heard however it ends."""
+
     def tick(self, *, silenced: bool) -> None:
         """Do nothing: memory_profiler silences no line."""
 

@@ -103,6 +103,10 @@ class Recorder:
         self._watch_functions()
         self._watch_nested(code, text, shift)
 
+    def statement_failed(self) -> None:
+        """An error has ended the statement that ran."""
+        self._line_engine.statement_failed()
+
     def watch_frame(self, frame: FrameType, text: CellText) -> None:
         """Profile a frame that runs already, from its next line on."""
         self._watch_nested(frame.f_code, text, 0)

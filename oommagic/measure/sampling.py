@@ -30,6 +30,9 @@ class SamplingEngine:
     def adopt(self, frame: FrameType) -> None:
         """Do nothing more: every frame is found by looking."""
 
+    def statement_failed(self) -> None:
+        """Do nothing: the end of a frame is heard however it ends."""
+
     def tick(self, *, silenced: bool) -> None:  # noqa: ARG002 (nothing is ever silenced)
         """Look where the cell is."""
         frame = self._innermost_watched()

@@ -84,6 +84,7 @@ class SettraceEngine:
         self._is_active = self._is_paused = False
         # Python takes a trace function away that fails for want of stack.
         self._may_have_lost_hook = False
+        self._paused_among_others = False
         self._paused_frame_id = self._pauses = self._pauses_before_tick = 0
         # Code that is so hot that new frames of it are not listened to before the next tick.
         self._silent: set[int] = set()
@@ -107,14 +108,20 @@ class SettraceEngine:
         self._watched[id(code)] = code
         self._guarded[id(code)] = guarded_lines
         self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
-        # A cell magic compiles its body during a call, which may be paused.
+        # A cell magic compiles its body during a call, which may be paused. And a pause may have
+        # ended unheard, together with the statement that it was in.
         if get_ident() == self._thread and sys.gettrace() is None:
-            self._recover(were_lines_lost=False)
+            self._recover(were_lines_lost=self._is_paused and self._paused_among_others)
 
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already."""
         self._adopted.append((frame, frame.f_trace))
         frame.f_trace = self._trace_lines
+
+    def statement_failed(self) -> None:
+        """End a pause that the error's traceback keeps from ending: no line can follow it."""
+        if get_ident() == self._thread and sys.gettrace() is None:
+            self._recover(were_lines_lost=False)
 
     def tick(self, *, silenced: bool) -> None:
         """Hear silenced frames again, and look again into calls that were quiet."""
@@ -204,6 +211,7 @@ class SettraceEngine:
             return None
         self._is_paused = True
         self._paused_frame_id = id(frame)
+        self._paused_among_others = _has_other_lines(caller)
         self._pauses += 1
         sys.settrace(None)
         return _Resume(self)
@@ -270,6 +278,12 @@ class SettraceEngine:
                 if id(frame.f_code) in self._watched:
                     yield frame
                 frame = frame.f_back
+
+
+def _has_other_lines(frame: FrameType) -> bool:
+    """Whether a frame's code has lines besides the one that runs."""
+    lines = {line for _, _, line in frame.f_code.co_lines() if line}
+    return not lines <= {frame.f_lineno}
 
 
 def _frame_ids() -> set[int]:

@@ -14,30 +14,38 @@ if TYPE_CHECKING:
 
     from oommagic.report import Report, load
     from oommagic.session import last_report, profile
+    from oommagic.show.figures import timeline_figure as figure
+    from oommagic.show.widgets import timeline
     from oommagic.tf.arena import use_device
 
 __all__ = [
     "Report",
     "__version__",
+    "figure",
     "last_report",
     "load",
     "profile",
+    "timeline",
     "use_device",
 ]
 
+# Where each public name lives, and what it is called there.
 _HOMES = {
-    "Report": "oommagic.report",
-    "last_report": "oommagic.session",
-    "load": "oommagic.report",
-    "profile": "oommagic.session",
-    "use_device": "oommagic.tf.arena",
+    "Report": ("oommagic.report", "Report"),
+    "figure": ("oommagic.show.figures", "timeline_figure"),
+    "last_report": ("oommagic.session", "last_report"),
+    "load": ("oommagic.report", "load"),
+    "profile": ("oommagic.session", "profile"),
+    "timeline": ("oommagic.show.widgets", "timeline"),
+    "use_device": ("oommagic.tf.arena", "use_device"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home, called = _HOMES[name]
+    return getattr(import_module(home), called)
 
 
 def __dir__() -> list[str]:

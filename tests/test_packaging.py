@@ -11,6 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import oommagic
 from oommagic import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,3 +101,8 @@ def test_every_mention_of_the_projects_home_agrees() -> None:
                 strays.append(f"{name}: {repository}")
     assert strays == []
     assert found > 0
+
+
+@pytest.mark.parametrize("name", oommagic.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(oommagic, name) is not None

@@ -175,3 +175,12 @@ def test_a_cut_text_fits_and_begins_as_it_did(text: str, room: int) -> None:
 @given(report=any_report())
 def test_any_report_can_be_said(report: Report) -> None:
     assert "Host peak" in render(report, 120).replace("\n", " ")
+
+
+def test_memory_that_was_read_for_several_lines_at_once_is_marked() -> None:
+    report = short_cell()
+    first, *rest = report.profile.lines
+    shared = replace(first, host_delta_bytes=5 * MIB, is_shared=True)
+    said = render(replace(report, profile=replace(report.profile, lines=(shared, *rest))))
+    assert "~+5.00 MB" in said
+    assert "~           memory was read for several lines at once" in said

@@ -18,7 +18,7 @@ from bench.overhead.table import markdown
 from bench.overhead.workloads import load_all
 
 PYTHONS = ("3.11", "3.12")
-FULL = Effort(rounds=3, pairs=5, scale=1.0)
+FULL = Effort(rounds=2, pairs=5, scale=0.4)
 QUICK = Effort(rounds=1, pairs=2, scale=0.02)
 
 

@@ -122,6 +122,8 @@ class Recorder:
             note = self._line_engine.stop()
             elapsed_s = perf_counter() - self._started
             self._ledger.close()
+            # The ticker adds to what is read next.
+            self._stop_ticker()
             self._notes += [note] if note else []
             return self._recording(elapsed_s)
 

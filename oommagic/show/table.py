@@ -260,6 +260,9 @@ def _cells(measure: _Measure, lines: Sequence[LineUsage]) -> list[Cell]:
 
 
 def _mark(column: Column, line: LineUsage, value: float) -> str:
-    if not line.is_partial or not value:
+    """Mark a figure that is a lower bound or a share; memory stands in the columns with a group."""
+    if not value:
         return ""
-    return "≥" if column.title == "hits" else "~"
+    if line.is_partial:
+        return "≥" if column.title == "hits" else "~"
+    return "~" if line.is_shared and column.group else ""

@@ -166,6 +166,9 @@ def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
             "the line ran too often to watch every time: it ran at least so often, and what "
             "went unwatched is shared out among the lines of its loop",
         )
+    elif any(line.is_shared for line in all_lines(report)):
+        words = "memory was read for several lines at once, and is shared out among them"
+        yield Fact("~", words)
 
 
 def _notes(report: Report) -> Iterator[str]:

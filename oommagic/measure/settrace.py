@@ -76,6 +76,8 @@ class SettraceEngine:
         self._ledger = ledger
         self._watched: dict[int, CodeType] = {}
         self._guarded: dict[int, frozenset[int]] = {}
+        # Looked up at every pause: whether code has several lines.
+        self._has_other_lines: dict[int, bool] = {}
         self._may_be_called_back = False
         self._sites: dict[tuple[int, int], _Site] = {}
         self._site: _Site | None = None
@@ -107,6 +109,7 @@ class SettraceEngine:
         """Report the lines of one code object from now on."""
         self._watched[id(code)] = code
         self._guarded[id(code)] = guarded_lines
+        self._has_other_lines[id(code)] = len({line for _, _, line in code.co_lines() if line}) > 1
         self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
         # A cell magic compiles its body during a call, which may be paused. And a pause may have
         # ended unheard, together with the statement that it was in.
@@ -149,8 +152,14 @@ class SettraceEngine:
         for frame, before in self._adopted:
             frame.f_trace = before
             frame.f_trace_lines = True
-        for mapping in (self._watched, self._guarded, self._sites, self._adopted):
-            mapping.clear()
+        for held in (
+            self._watched,
+            self._guarded,
+            self._has_other_lines,
+            self._sites,
+            self._adopted,
+        ):
+            held.clear()
         return note
 
     def _give_back(self) -> str:
@@ -211,7 +220,7 @@ class SettraceEngine:
             return None
         self._is_paused = True
         self._paused_frame_id = id(frame)
-        self._paused_among_others = _has_other_lines(caller)
+        self._paused_among_others = self._has_other_lines[id(caller.f_code)]
         self._pauses += 1
         sys.settrace(None)
         return _Resume(self)
@@ -278,12 +287,6 @@ class SettraceEngine:
                 if id(frame.f_code) in self._watched:
                     yield frame
                 frame = frame.f_back
-
-
-def _has_other_lines(frame: FrameType) -> bool:
-    """Whether a frame's code has lines besides the one that runs."""
-    lines = {line for _, _, line in frame.f_code.co_lines() if line}
-    return not lines <= {frame.f_lineno}
 
 
 def _frame_ids() -> set[int]:

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from oommagic.report import Report, load
-    from oommagic.session import last_report, profile
+    from oommagic.session import last_report, profile, use_device
     from oommagic.show.figures import timeline_figure as figure
     from oommagic.show.widgets import timeline
-    from oommagic.tf.arena import use_device
 
 __all__ = [
     "Report",
@@ -37,7 +36,7 @@ _HOMES = {
     "load": ("oommagic.report", "load"),
     "profile": ("oommagic.session", "profile"),
     "timeline": ("oommagic.show.widgets", "timeline"),
-    "use_device": ("oommagic.tf.arena", "use_device"),
+    "use_device": ("oommagic.session", "use_device"),
 }
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from oommagic import report, session
 from oommagic.errors import OommagicError
 from oommagic.show import text
-from oommagic.tf import arena
 
 _DEMO_DEVICE = "512MB"
 
@@ -65,7 +64,7 @@ def _demo(output: Path | None) -> int:
 
     # TensorFlow's own log would stand between the cell and its report.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    device = arena.use_device(_DEMO_DEVICE)
+    session.use_device(_DEMO_DEVICE)
     print(f"A training device of {_DEMO_DEVICE} on this CPU, and this cell:\n")
     print(_DEMO_CELL)
     result = open_shell().run_cell(_DEMO_CELL)
@@ -73,7 +72,7 @@ def _demo(output: Path | None) -> int:
         session.last_report().save(output)
     ran_out = type(result.error_in_exec).__name__ == "ResourceExhaustedError"
     if not ran_out:
-        print(f"The cell did not run out of {device.limit_bytes} bytes.", file=sys.stderr)
+        print(f"The demo did not run out of memory on {_DEMO_DEVICE}.", file=sys.stderr)
     return 0 if ran_out else 1
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from oommagic.cell import CellText
 
 _MAGIC_LINE = re.compile(r"\s*%%oomprofile(?P<options>\s.*)?")
+_MISSING = object()
 _TRACER_FOLDER = str(Path(__file__).parent / "measure")
 # The file name under which `%%time` compiles its body, in all versions of IPython.
 _TIMED_BODY = "<timed exec>"
@@ -73,7 +74,8 @@ def strip_our_frames(error: BaseException | None) -> None:
 
 
 def _is_tracer(entry: TracebackType) -> bool:
-    return entry.tb_frame.f_code.co_filename.startswith(_TRACER_FOLDER)
+    filename = entry.tb_frame.f_code.co_filename
+    return filename == __file__ or filename.startswith(_TRACER_FOLDER)
 
 
 class CodeWatcher(Protocol):
@@ -101,6 +103,8 @@ class WatchedCell:
         self._typed = typed
         self._body: str | None = None
         self._profiler = profiler
+        # What stood where we stand in: the object, the name, what it was, and what is ours.
+        self._replaced: list[tuple[Any, str, object, object]] = []
         # What runs under a file name: its text, and how far its lines are from the cell's.
         self._places: dict[str, tuple[CellText, int]] = {}
 
@@ -111,20 +115,27 @@ class WatchedCell:
 
     def stand_in(self) -> None:
         """Begin to see what the shell compiles and runs."""
-        self._compiler.cache = self._cache
+        shell, compiler = self._shell, self._compiler
+        self._put(compiler, "cache", self._learning(compiler.cache))
         # IPython 7 renames what it has compiled, so what runs is what has to be watched.
-        self._shell.run_code = self._watching(self._shell.run_code)
-        self._shell.showtraceback = self._without_us(self._shell.showtraceback)
+        self._put(shell, "run_code", self._watching(shell.run_code))
+        self._put(shell, "showtraceback", self._without_us(shell.showtraceback))
         if self._typed.lstrip().startswith("%%"):
-            self._shell.compile = _BodyCompiler(self._compiler, self._watch_if_ours)
+            self._put(shell, "compile", _BodyCompiler(compiler, self._watch_if_ours))
 
     def step_aside(self) -> None:
         """Leave the shell as it was."""
-        vars(self._compiler).pop("cache", None)
-        vars(self._shell).pop("run_code", None)
-        vars(self._shell).pop("showtraceback", None)
-        if isinstance(self._shell.compile, _BodyCompiler):
-            self._shell.compile = self._compiler
+        for owner, name, before, ours in reversed(self._replaced):
+            if vars(owner).get(name) is not ours:
+                continue  # the cell has put its own there
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def _put(self, owner: Any, name: str, ours: object) -> None:
+        self._replaced.append((owner, name, vars(owner).get(name, _MISSING), ours))
+        setattr(owner, name, ours)
 
     def _watching(self, run_code: Callable[..., Any]) -> Callable[..., Any]:
         def watch_and_run(code: CodeType, *args: Any, **kwargs: Any) -> Any:
@@ -147,15 +158,18 @@ class WatchedCell:
             self.has_run = True
             self._profiler.watch(code, *place)
 
-    def _cache(self, transformed_code: str, *args: Any, **kwargs: Any) -> str:
+    def _learning(self, cache: Callable[..., str]) -> Callable[..., str]:
         """Name a piece of source as ever, and learn the name."""
-        cache = type(self._compiler).cache
-        name: str = cache(self._compiler, transformed_code, *args, **kwargs)
-        if not self._places:
-            self._learn(name, transformed_code)
-        elif transformed_code.rstrip() == self._body:
-            self._places[name] = self._places[_TIMED_BODY]
-        return name
+
+        def cache_and_learn(transformed_code: str, *args: Any, **kwargs: Any) -> str:
+            name = cache(transformed_code, *args, **kwargs)
+            if not self._places:
+                self._learn(name, transformed_code)
+            elif transformed_code.rstrip() == self._body:
+                self._places[name] = self._places[_TIMED_BODY]
+            return name
+
+        return cache_and_learn
 
     def _learn(self, name: str, transformed_code: str) -> None:
         if self._typed.lstrip().startswith("%%"):

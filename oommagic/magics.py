@@ -8,7 +8,6 @@ before and after the cell start and stop the recording. So history, `await`, `Ou
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from IPython.core import magic_arguments
@@ -96,9 +95,10 @@ class CellProfiler:
         """Start, if the cell that is about to run carries the magic."""
         lines = info.raw_cell.splitlines(keepends=True)
         at = magic_line_number(lines)
+        # A cell that runs silently asks for the magic, too, and has no such event.
+        self._magic_line.is_awaited = False
         if at is None:
             return
-        self._magic_line.is_awaited = False
         try:
             self._start(info.raw_cell, lines[at], "".join(lines[at + 1 :]))
         except OommagicError as error:
@@ -113,6 +113,13 @@ class CellProfiler:
         if cell is not None and (result is None or result.info.raw_cell == cell.raw):
             self._cell = None
             self._finish(cell, result)
+
+    def give_up(self) -> None:
+        """Stop without a report: the extension is being unloaded."""
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            cell.watched.step_aside()
+            cell.run.stop()
 
     def _start(self, raw: str, line: str, typed: str) -> None:
         options = _parsed(line)
@@ -130,7 +137,7 @@ class CellProfiler:
             return
         error = (result.error_in_exec or result.error_before_exec) if result else None
         listing = Listing("the cell", CELL, 1, cell.watched.text)
-        report = cell.run.finish(listing, session.outcome_of(error, cell.watched.shifts))
+        report = cell.run.finish(listing, session.outcome_of(error, listing, cell.watched.shifts))
         if not cell.options.quiet:
             _show(report)
         if cell.options.output:
@@ -162,7 +169,7 @@ def open_shell() -> Shell:
     config = Config()
     config.HistoryManager.enabled = False
     shell = InteractiveShell.instance(config=config)
-    load(shell)
+    shell.run_line_magic("load_ext", "oommagic")
     return shell
 
 
@@ -172,7 +179,9 @@ def unload(shell: Shell) -> None:
     transformers[:] = [known for known in transformers if not isinstance(known, MagicLine)]
     for event in ("pre_run_cell", "post_run_cell"):
         for callback in list(shell.events.callbacks[event]):
-            if isinstance(getattr(callback, "__self__", None), CellProfiler):
+            profiler = getattr(callback, "__self__", None)
+            if isinstance(profiler, CellProfiler):
+                profiler.give_up()
                 shell.events.unregister(event, callback)
     shell.magics_manager.magics["cell"].pop("oomprofile", None)
     for kind in _RENDERERS:
@@ -205,7 +214,7 @@ def _show(report: Report) -> None:
 
 def _save(report: Report, path: str) -> None:
     try:
-        report.save(Path(path).expanduser())
+        report.save(path)
     except OommagicError as error:
         _say(f"%%oomprofile -o: {error}")
 

@@ -15,7 +15,6 @@ class LineReading:
     """What was measured at one physical line of one piece of source."""
 
     filename: str
-    function: str
     line_number: int
     hits: int
     elapsed_s: float
@@ -32,7 +31,7 @@ class LineReading:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A function asked for by name, and where its lines stand."""
+    """A piece of source whose lines are shown (the cell, a block, a function), and where."""
 
     name: str
     filename: str

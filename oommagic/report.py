@@ -43,11 +43,11 @@ class LineUsage:
     children_peak_bytes: int = 0
     devices: Mapping[str, DeviceUsage] = field(default_factory=dict)
     is_partial: bool = False
-    """The line ran too often to watch every time: hits are a lower bound, and figures of the
-    unwatched stretches are shared out among the lines of the loop."""
+    """Not every run of the line was watched (it ran too often, or could only be sampled): hits
+    are a lower bound, other figures are shares."""
     is_shared: bool = False
-    """The line ran too often to read memory every time: hits and time are exact, memory between
-    readings is shared out among the lines of the loop."""
+    """Memory was read for several lines at once (they ran too often, or in several threads) and
+    is shared out; hits and time are exact."""
 
 
 @dataclass(frozen=True, slots=True)

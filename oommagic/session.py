@@ -14,9 +14,11 @@ from typing import Self
 from oommagic.cell import CellText, parse_quietly
 from oommagic.errors import UsageError
 from oommagic.explain.attribution import profile_of, tracing_notes
+from oommagic.measure.limits import host_limit
 from oommagic.measure.recorder import Recorder, Request
 from oommagic.recording import CELL, Listing, Recording
 from oommagic.report import Outcome, Report
+from oommagic.tf import arena
 
 _KEPT_REPORTS = 20
 _LONGEST_MESSAGE = 4000
@@ -32,8 +34,8 @@ class Run:
         global _running  # noqa: PLW0603 (one process has one high-water mark: one run at a time)
         if _running is not None:
             raise UsageError(
-                "A recording runs already, and a process has only one high-water mark of its "
-                "memory. Take one of %%oomprofile and oommagic.profile() away."
+                "A recording runs already, and a process can be profiled only once at a time: use "
+                "either %%oomprofile or oommagic.profile(), not one inside the other."
             )
         self._recorder = Recorder(request, namespace)
         self._started_at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
@@ -89,6 +91,14 @@ def _without_lines(listing: Listing) -> Iterator[str]:
         )
 
 
+def use_device(size: str | int | None = None, *, like: str | None = None) -> arena.Arena:
+    """Turn this CPU into a training device of that size, or with the memory of a known card.
+
+    It must come before TensorFlow is imported, and holds for the rest of the process.
+    """
+    return arena.use_device(size, like=like, host_limit_bytes=host_limit().bytes)
+
+
 def last_report() -> Report:
     """Return the report of the last profiled cell or block."""
     if not _reports:
@@ -96,8 +106,8 @@ def last_report() -> Report:
     return _reports[-1]
 
 
-def outcome_of(error: BaseException | None, shifts: Mapping[str, int]) -> Outcome:
-    """Say how a run ended, and at which line of the profiled source.
+def outcome_of(error: BaseException | None, listing: Listing, shifts: Mapping[str, int]) -> Outcome:
+    """Say how a run ended, and at which line of the listing.
 
     `shifts` has the source's file names, and how far their lines are from the listing's.
     """
@@ -108,6 +118,9 @@ def outcome_of(error: BaseException | None, shifts: Mapping[str, int]) -> Outcom
         for frame, number in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename in shifts
     ]
+    # A block may call a function that stands elsewhere in its file.
+    shown = range(listing.first_line, listing.first_line + len(listing.text.lines))
+    lines = [line for line in lines if line in shown] or lines
     return Outcome(
         kind="interrupted" if isinstance(error, KeyboardInterrupt) else "failed",
         error_type=type(error).__name__,
@@ -118,8 +131,13 @@ def outcome_of(error: BaseException | None, shifts: Mapping[str, int]) -> Outcom
 
 def _message(error: BaseException) -> str:
     # Python's own formatting survives a user's exception whose __str__ fails.
-    line = "".join(traceback.format_exception_only(error)).strip()
-    return line.partition(": ")[2][:_LONGEST_MESSAGE]
+    told = traceback.format_exception_only(error)
+    for number, part in enumerate(told):
+        name, _, message = part.partition(": ")
+        # What stands before it is the source line of a SyntaxError.
+        if name.rpartition(".")[2] == type(error).__name__:
+            return "".join([message, *told[number + 1 :]]).strip()[:_LONGEST_MESSAGE]
+    return ""
 
 
 class ProfiledBlock:
@@ -155,7 +173,9 @@ class ProfiledBlock:
     ) -> None:
         if self._run is not None:
             run, self._run = self._run, None
-            self._report = run.finish(self._listing, outcome_of(error, {self._filename: 0}))
+            self._report = run.finish(
+                self._listing, outcome_of(error, self._listing, {self._filename: 0})
+            )
 
 
 def profile(*functions: str, engine: str = "auto", include_children: bool = False) -> ProfiledBlock:

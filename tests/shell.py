@@ -4,19 +4,9 @@ import textwrap
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 import oommagic
 from oommagic.report import LineUsage, Report
-
-
-def open_shell() -> InteractiveShell:
-    """Start a shell that keeps no history file, with oommagic loaded."""
-    config = Config()
-    config.HistoryManager.enabled = False
-    shell = InteractiveShell.instance(config=config)
-    shell.run_line_magic("load_ext", "oommagic")
-    return shell
 
 
 def run_profiled(shell: InteractiveShell, cell: str, options: str = "") -> Any:

@@ -278,7 +278,7 @@ told["stands_in"] = "get_memory_info" in vars(context.context())
 def test_a_plain_processor_is_not_shown_whatever_onednn_counts() -> None:
     told = run_python(PLAIN, {"TF_ENABLE_ONEDNN_OPTS": "1"})
     assert told["found"] == [False, [], [], None]
-    assert told["status"].startswith("TensorFlow has no GPU here and no %oomdevice: run")
+    assert told["status"].startswith("TensorFlow has no GPU here and no training device: run")
 
 
 def test_an_allocator_that_keeps_no_peak_is_said_and_left_alone() -> None:

@@ -105,7 +105,7 @@ def test_a_running_device_may_be_asked_for_again_at_its_size_alone(
     assert training["same"]
     assert training["other_size"] == (
         "TensorFlow has made its devices already, with a training device of 192 MB. "
-        "Restart the kernel and run `%oomdevice 256MB` before importing TensorFlow."
+        "Restart the kernel and run `oommagic.use_device('256MB')` before importing TensorFlow."
     )
 
 
@@ -117,7 +117,7 @@ def test_the_first_processor_is_the_training_device(training: dict[str, Any]) ->
 @pytest.mark.parametrize("onednn", ["0", "1"])
 def test_too_late_is_said_and_changes_nothing(onednn: str) -> None:
     told = run_python(LATE, {"TF_ENABLE_ONEDNN_OPTS": onednn})
-    how = "Restart the kernel and run `%oomdevice 512MB` before importing TensorFlow."
+    how = "Restart the kernel and run `oommagic.use_device('512MB')` before importing TensorFlow."
     made = f"TensorFlow has made its devices already, without a training device. {how}"
     assert told["devices_made"] == [made, True]
     assert told["set_by_hand"] is False

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from blocks import ENGINES, block
 from IPython.core.interactiveshell import InteractiveShell
-from shell import open_shell, profile
+from shell import profile
 
 import oommagic
+from oommagic.magics import open_shell
 from oommagic.report import FunctionProfile, Report
 from oommagic.units import MIB
 
@@ -191,7 +192,7 @@ def test_a_name_that_is_no_python_function_is_said_and_the_cell_runs(
 def test_a_function_without_source_is_said(shell: InteractiveShell, engine: str) -> None:
     exec("def unseen():\n    return 1", shell.user_ns)  # noqa: S102 (so it has no file)
     report = profile(shell, "unseen()", f"{engine} -f unseen")
-    assert "-f unseen: its source is not to be had" in notes(report)
+    assert "-f unseen: Python cannot find its source" in notes(report)
 
 
 def test_a_function_that_did_not_run_says_so(shell: InteractiveShell, engine: str) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 from blocks import ENGINES, block
 from IPython.core.interactiveshell import InteractiveShell
-from shell import line, open_shell, profile, run_profiled
+from shell import line, profile, run_profiled
 
 import oommagic
+from oommagic.magics import open_shell
 from oommagic.report import Report
 from oommagic.units import MIB
 

@@ -12,9 +12,10 @@ from blocks import ENGINES, block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
-from shell import line, open_shell, profile, run_profiled
+from shell import line, profile, run_profiled
 
 import oommagic
+from oommagic.magics import open_shell
 from oommagic.units import MIB
 
 

@@ -40,7 +40,8 @@ def answer(program):
 _PROFILED = (
     _START
     + """
-from shell import open_shell, profile
+from shell import profile
+from oommagic.magics import open_shell
 SHELL = open_shell()
 SHELL.push(NAMES)
 def answer(question):

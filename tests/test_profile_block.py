@@ -175,3 +175,23 @@ def test_nothing_of_the_user_s_is_kept_and_no_hook_is_left(engine: str) -> None:
     assert sys._getframe().f_trace is None
     assert threading.active_count() == threads
     assert recorders() == before
+
+
+def fail_elsewhere() -> None:
+    raise ValueError("elsewhere")
+
+
+def test_an_error_in_another_function_of_the_file_is_placed_at_the_blocks_line() -> None:
+    run = oommagic.profile()
+    with pytest.raises(ValueError, match="elsewhere"), run:
+        fail_elsewhere()
+    stopped_at = run.report.outcome.line_number
+    (usage,) = run.report.profile.lines
+    assert stopped_at == usage.line_number
+
+
+def test_a_syntax_error_that_the_block_meets_is_told_in_its_own_words() -> None:
+    run = oommagic.profile()
+    with pytest.raises(SyntaxError), run:
+        compile("a: = 1", "<text>", "exec")
+    assert run.report.outcome.message == "invalid syntax"

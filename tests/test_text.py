@@ -114,7 +114,7 @@ def test_partial_figures_are_marked_and_explained_once() -> None:
     text = render(hot_loop(), 120)
     assert "≥8,991,203" in row(text, 3)
     assert "~2.05 s" in row(text, 3)
-    assert text.count("ran too often to watch every time") == 1
+    assert text.count("not every run of the line was watched") == 1
     assert "ran too often" not in render(short_cell())
 
 

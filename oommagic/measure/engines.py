@@ -44,12 +44,14 @@ Choice = tuple[Engine, Callable[[Ledger], LineEngine]]
 
 def choose(requested: str) -> Choice:
     """Return which engine to use and why, and how to make it."""
+    if requested not in ENGINES:
+        raise UsageError(f"There is no engine {requested!r}; there are {', '.join(ENGINES)}.")
     if requested == "memory-profiler":
         return _memory_profiler()
     if requested == "settrace":
-        return _settrace("asked for with --engine")
+        return _settrace("asked for")
     if requested == "monitoring":
-        return _monitoring("asked for with --engine")
+        return _monitoring("asked for")
     if sys.version_info >= (3, 12):
         return _monitoring("Python 3.12 or newer")
     return _settrace("Python 3.11 has no sys.monitoring")
@@ -82,5 +84,5 @@ def _settrace(why: str) -> Choice:
 def _memory_profiler() -> Choice:
     from oommagic.measure.mprof import MemoryProfilerEngine
 
-    why = "asked for with --engine; it reads memory after each line and misses what a line frees"
+    why = "asked for; it reads memory after each line and misses what a line frees"
     return Engine("memory-profiler", why), MemoryProfilerEngine

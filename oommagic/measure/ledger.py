@@ -38,7 +38,8 @@ globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 # In a tick of 50 ms. A full reading costs 5 µs in a small process and 20 µs beside TensorFlow's
 # threads, so readings are limited by what they cost; a counted event costs about 1 µs. Together
-# they stay near 1 % of the time. Lines that are rare in a tick are read beyond that, to a limit.
+# they stay near 1 % of the time, beside what the hook itself costs. Lines that are rare in a tick
+# are read beyond that, to a limit.
 READING_S_PER_TICK = 0.0001
 RARE_READING_S_PER_TICK = 0.0005
 # One reading that takes longer was held up by other programs.

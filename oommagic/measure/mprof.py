@@ -59,7 +59,7 @@ class MemoryProfilerEngine:
         frame.f_trace = self._profiler.trace_memory_usage
 
     def statement_failed(self) -> None:
-        """Do nothing: the end of a frame is heard however it ends."""
+        """Do nothing: this engine never pauses."""
 
     def tick(self, *, silenced: bool) -> None:
         """Do nothing: memory_profiler silences no line."""

@@ -183,7 +183,9 @@ class Recorder:
         self._look_at(silenced)
         self._ledger.tick()
         self._line_engine.tick(silenced=bool(silenced))
-        line = self._ledger.line_of(self._thread_id)
+        # A sampling engine writes its account from this very thread.
+        ledger = self._ledger
+        line = ledger.line_of(self._thread_id) or ledger.line_of(threading.get_ident())
         self._lanes.sample(count, perf_counter() - self._started, self._cell_line(line))
         if self._request.include_children and count % _CHILDREN_EVERY == 0:
             self._ledger.note_children(self._lanes.children_bytes())
@@ -225,7 +227,6 @@ class Recorder:
         place = self._places[tally.code_id]
         return LineReading(
             filename=place.filename,
-            function=place.code.co_qualname,
             line_number=tally.line + (place.shift if place.filename == CELL else 0),
             hits=tally.hits,
             elapsed_s=tally.elapsed,
@@ -281,7 +282,7 @@ class Recorder:
             if name in self._listings:
                 continue
             if name in self._asked_for:
-                yield f"-f {name}: its source is not to be had, so its lines cannot be shown."
+                yield f"-f {name}: Python cannot find its source, so its lines cannot be shown."
             else:
                 yield (
                     f"-f {name}: there is no Python function of that name in this notebook or "

@@ -31,7 +31,7 @@ class SamplingEngine:
         """Do nothing more: every frame is found by looking."""
 
     def statement_failed(self) -> None:
-        """Do nothing: the end of a frame is heard however it ends."""
+        """Do nothing: this engine never pauses."""
 
     def tick(self, *, silenced: bool) -> None:  # noqa: ARG002 (nothing is ever silenced)
         """Look where the cell is."""

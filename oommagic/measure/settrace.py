@@ -206,7 +206,7 @@ class SettraceEngine:
 
     def _hear_call(self, frame: FrameType) -> Any:
         if not self._is_active:
-            sys.settrace(None)  # a thread that outlives the cell
+            self._let_go()
             return None
         code = frame.f_code
         if id(code) in self._watched:
@@ -224,6 +224,11 @@ class SettraceEngine:
         self._pauses += 1
         sys.settrace(None)
         return _Resume(self)
+
+    def _let_go(self) -> None:
+        """Leave a thread, or a generator, that outlives the cell; a hook of others stays."""
+        if sys.gettrace() == self._trace:
+            sys.settrace(None)
 
     def _enter(self, frame: FrameType) -> _Trace | None:
         if self._site:
@@ -246,7 +251,7 @@ class SettraceEngine:
 
     def _hear_event(self, frame: FrameType, event: str) -> _Trace | None:
         if not self._is_active:
-            sys.settrace(None)
+            self._let_go()
             return None
         code_id = id(frame.f_code)
         if event == "line":

@@ -163,8 +163,8 @@ def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
     if any(line.is_partial for line in all_lines(report)):
         yield Fact(
             "≥ ~",
-            "the line ran too often to watch every time: it ran at least so often, and what "
-            "went unwatched is shared out among the lines of its loop",
+            "not every run of the line was watched: it ran at least so often, and its time and "
+            "memory are shares of what was measured for several lines",
         )
     elif any(line.is_shared for line in all_lines(report)):
         words = "memory was read for several lines at once, and is shared out among them"

@@ -29,7 +29,7 @@ _UNSAID_LIMIT_MB = 65536
 # Below this a small model does not even get its weights and its first step's scratch memory.
 SMALLEST_BYTES = 32 * MIB
 
-_HOW = "Restart the kernel and run `%oomdevice {size}` before importing TensorFlow."
+_HOW = "Restart the kernel and run `oommagic.use_device('{size}')` before importing TensorFlow."
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ def why_not_shown() -> str:
     """Say in one sentence why a process without a GPU shows no device memory."""
     if current() is None:
         return (
-            "TensorFlow has no GPU here and no %oomdevice: "
-            "run `%oomdevice 2GB` before importing TensorFlow to see a device's memory."
+            "TensorFlow has no GPU here and no training device: run "
+            "`oommagic.use_device('2GB')` before importing TensorFlow to see a device's memory."
         )
     if context.has_onednn():
         return (

@@ -330,7 +330,7 @@ _REPLACEMENTS = (
     (re.compile(r"pid=\d+"), "pid=<number>"),
     (re.compile(r"Thread-\d+"), "Thread-<number>"),
     (re.compile(r"Task-\d+"), "Task-<number>"),
-    (re.compile(r"(?<![\w.])\d+(\.\d+)? (ns|µs|μs|us|ms|s|min)\b"), "<time>"),
+    (re.compile(r"(?<![\w.])\d+(\.\d+)?(e[+-]?\d+)? (ns|µs|μs|us|ms|s|min)\b"), "<time>"),
 )
 
 

@@ -38,7 +38,11 @@ def kernel(pair: Pair) -> Kernel:
 
 
 def here(cases: tuple[Case, ...]) -> list[object]:
-    return [pytest.param(one, id=one.title) for one in cases if sys.version_info[:2] >= one.python]
+    return [
+        pytest.param(one, id=one.title)
+        for one in cases
+        if one.python <= sys.version_info[:2] <= one.last_python
+    ]
 
 
 @pytest.mark.parametrize("one", here(CASES))

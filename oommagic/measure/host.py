@@ -12,15 +12,15 @@ import threading
 from os import pread, write
 from typing import Protocol
 
+from oommagic.units import KIB, MIB
+
 globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 PAGE = mmap.PAGESIZE
 SAMPLING_INTERVAL_S = 0.01
 
-_KIB = 1024
-_MIB = 1024 * _KIB
 _SLACK_KIB = 1024
-_PROBE_BYTES = 4 * _MIB
+_PROBE_BYTES = 4 * MIB
 _STATM_SIZE = 128
 _STATUS_SIZE = 8192
 
@@ -117,10 +117,10 @@ class KernelCounters:
         file = int(shared) * PAGE
         resident_bytes = int(resident) * PAGE
         own = resident_bytes - file
-        peak = max(own, self._own, mark * _KIB - max(file, self._file))
+        peak = max(own, self._own, mark * KIB - max(file, self._file))
         self._own = own
         self._file = file
-        self._resident_kib = resident_bytes // _KIB
+        self._resident_kib = resident_bytes // KIB
         return own, file, peak
 
     def peek(self) -> tuple[int, int]:
@@ -143,7 +143,7 @@ class KernelCounters:
         try:
             before_kib = self._mark_in_status()
             write(self._clear_refs, b"5")
-            return before_kib - self._mark_in_status() > _PROBE_BYTES // _KIB // 2
+            return before_kib - self._mark_in_status() > _PROBE_BYTES // KIB // 2
         except (OSError, ValueError):
             return False
 
@@ -228,7 +228,7 @@ class SampledMemory:
     def _sample(self) -> int:
         # Without an interval of zero this call would sleep for a tenth of a second.
         mebibytes: float = self._memory_usage(-1, interval=0)[0]
-        return round(mebibytes * _MIB)
+        return round(mebibytes * MIB)
 
 
 def open_host_meter() -> HostMeter:

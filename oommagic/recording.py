@@ -2,9 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from oommagic.cell import CellText
-from oommagic.report import DeviceMemory, DeviceUsage, Engine, Gpu, HostMemory, Timeline
+from oommagic.report import (
+    DeviceMemory,
+    DeviceUsage,
+    Engine,
+    Failure,
+    Gpu,
+    HoldingKind,
+    HostMemory,
+    Timeline,
+)
+
+if TYPE_CHECKING:
+    from array import array
 
 CELL = "<cell>"
 """The file name that stands for the profiled cell itself, whatever IPython calls it."""
@@ -51,6 +64,64 @@ class TracedLines:
 
 
 @dataclass(frozen=True, slots=True)
+class OpRole:
+    """What an op's name says of the memory that it allocates."""
+
+    kind: HoldingKind
+    layer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """Every allocation and free on one device for a while, in the order in which they happened.
+
+    Columns have one entry an event. A million events must stay small: numbers, and texts by index.
+    """
+
+    device: str
+    before_bytes: int
+    """What was in use before the first event."""
+    times_s: "array[float]"
+    addresses: "array[int]"
+    bytes: "array[int]"
+    """What the allocator handed out; negative for what it took back."""
+    requested_bytes: "array[int]"
+    in_use_bytes: "array[int]"
+    """The allocator's own figure after the event."""
+    op_numbers: "array[int]"
+    """Index into `ops`; for a free, the op that ran then, not the owner."""
+    tensor_numbers: "array[int]"
+    """Index into `tensors`."""
+    temporary: "array[int]"
+    """1 where the op wanted it for itself alone, as workspace."""
+    ops: tuple[str, ...]
+    roles: tuple[OpRole, ...]
+    """For each of `ops`."""
+    tensors: tuple[tuple[tuple[int, ...] | None, str], ...]
+    """Shapes and data types; no shape where it is not known."""
+    steps: tuple[tuple[float, float, str], ...] = ()
+    """When each top-level function began and ended, and its name."""
+    is_whole: bool = True
+    """Whether it lasted until the run ended; else the run went on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory that a name of the notebook holds, or that is held without a name."""
+
+    owner: str
+    """As one would write it: `model`, `losses`, `batches[3]`; empty if nothing names it."""
+    kind: HoldingKind
+    device: str
+    address: int
+    """0 if it cannot be known."""
+    bytes: int
+    layer: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """One run as the meters and the tracer saw it."""
 
@@ -64,4 +135,8 @@ class Recording:
     listings: tuple[Listing, ...] = ()
     traced: tuple[TracedLines, ...] = ()
     notes: tuple[str, ...] = ()
+    tapes: tuple[Tape, ...] = ()
+    held_before: tuple[Held, ...] = ()
+    held_after: tuple[Held, ...] = ()
+    failure: Failure | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

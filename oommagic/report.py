@@ -15,6 +15,39 @@ FORMAT = 1
 
 LaneUnit = Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
 
+HoldingKind = Literal[
+    "weights",
+    "optimizer slots",
+    "gradients",
+    "activations",
+    "workspace",
+    "loss and metrics",
+    "data",
+    "variables",
+    "tensors",
+    "rounding",
+    "unknown",
+]
+"""`rounding` is what the allocator hands out beyond what was asked for."""
+
+FailureKind = Literal["allocation", "copy", "scratch", "compile", "dataset", "python"]
+"""`copy`: to the device; `scratch`: cuDNN's; `compile`: XLA's; `python`: a MemoryError."""
+
+Cause = Literal[
+    "none",
+    "step too big",
+    "growth",
+    "left behind",
+    "another process",
+    "data on the device",
+    "fragmentation",
+    "host memory",
+    "a limit",
+    "compiling",
+    "evaluation",
+    "unknown",
+]
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
@@ -150,6 +183,83 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """What one owner held of a device's memory at one moment."""
+
+    kind: HoldingKind
+    bytes: int
+    layer: str = ""
+    op: str = ""
+    owner: str = ""
+    """The name in the notebook that holds it, as one would write it: `model`, `losses`."""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Who held what on one device at its fullest, or when it ran out. Holdings add up to it."""
+
+    device: str
+    moment: Literal["peak", "failure"]
+    total_bytes: int
+    holdings: tuple[Holding, ...]
+    source: Literal["tape", "compiled buffers", "names"]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One out-of-memory error, whichever of TensorFlow's many, as facts. None: not known."""
+
+    kind: FailureKind
+    place: Literal["device", "host"]
+    text: str
+    """The first line of the error's message, without its graph."""
+    error_type: str = ""
+    device: str = ""
+    asked_bytes: int | None = None
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    op: str = ""
+    layer: str = ""
+    line_number: int | None = None
+    line_source: str = ""
+    filename: str = ""
+    """Where that line stands, if not in the cell."""
+    in_use_bytes: int | None = None
+    limit_bytes: int | None = None
+    largest_free_bytes: int | None = None
+    allocator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """A cause that was considered, and why it is not this one."""
+
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why memory ran out (or that it did not), in one sentence with numbers, and its evidence."""
+
+    cause: Cause
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    confidence: Literal["certain", "likely", "possible"] = "likely"
+    line_number: int | None = None
+    line_source: str = ""
+    layer: str = ""
+    owner: str = ""
+    """The object to blame, by its name in the notebook."""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that one run showed."""
 
@@ -165,6 +275,8 @@ class Report:
     timeline: Timeline = Timeline()
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    compositions: tuple[Composition, ...] = ()
+    verdict: Verdict | None = None
 
     def to_json(self) -> str:
         """Say all of it as JSON; what `load` reads."""

@@ -63,7 +63,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-class HostMeter(Protocol):
+class HostReadings(Protocol):
     """The host's figures: own bytes, bytes of files, peak of own bytes since the last reading."""
 
     def read(self) -> tuple[int, int, int]:
@@ -92,7 +92,7 @@ class Ledger:
 
     def __init__(
         self,
-        host: HostMeter,
+        host: HostReadings,
         devices: DeviceMeter,
         statement_of: Callable[[int, int], Statement],
         clock: Callable[[], float] = perf_counter,

@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 from children import run_python
 
+import oommagic
 from oommagic.errors import DeviceRequestError, UsageError
 from oommagic.tf import arena
 from oommagic.units import GIB, MIB
 
 TRAINING = """
+import oommagic
 from oommagic.tf import arena
-told["asked"] = arena.use_device("128MB").limit_bytes
-told["asked_again"] = arena.use_device("192MB").limit_bytes
+told["asked"] = oommagic.use_device("128MB").limit_bytes
+told["asked_again"] = oommagic.use_device("192MB").limit_bytes
 told["before"] = [arena.current().is_running, bool(arena.current().asked_at)]
 
 import numpy as np
@@ -36,11 +38,11 @@ except tf.errors.ResourceExhaustedError as error:
 told["loss"] = model.fit(images[:8], labels[:8], batch_size=4, verbose=0).history["loss"]
 
 told["running"] = arena.current().is_running
-told["same"] = arena.use_device("192MB").is_running
+told["same"] = oommagic.use_device("192MB").is_running
 told["owns"] = [name for name in ("CPU:0", "CPU:1", "GPU:0", "GPU:1") if arena.owns(name)]
 told["trusts"] = [name for name in ("CPU:0", "CPU:1", "GPU:0", "GPU:1") if arena.trusts(name)]
 try:
-    arena.use_device("256MB")
+    oommagic.use_device("256MB")
 except arena.DeviceRequestError as error:
     told["other_size"] = str(error)
 """
@@ -48,13 +50,14 @@ except arena.DeviceRequestError as error:
 LATE = """
 import os
 import tensorflow as tf
+import oommagic
 from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
 
 def ask():
     before = dict(os.environ)
     try:
-        arena.use_device("512MB")
+        oommagic.use_device("512MB")
     except arena.DeviceRequestError as error:
         return [str(error), dict(os.environ) == before]
 
@@ -70,10 +73,11 @@ told["status"] = [watch.find(), watch.status()]
 
 JUST_IN_TIME = """
 import tensorflow as tf
+import oommagic
 from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
 tf.config.list_physical_devices()
-arena.use_device("512MB")
+oommagic.use_device("512MB")
 kept = tf.zeros([1024, 1024])
 watch = Allocators()
 told["found"] = [watch.find(), watch.limit_bytes("CPU:0"), arena.current().is_running]
@@ -138,17 +142,17 @@ def test_after_the_import_it_still_works_where_onednn_was_off() -> None:
 
 def test_a_size_that_makes_no_sense_is_refused_in_words() -> None:
     with pytest.raises(DeviceRequestError, match=r"1\.00 MB is too small .* ask for 32\.0 MB"):
-        arena.use_device("1MB")
+        oommagic.use_device("1MB")
     with pytest.raises(
         DeviceRequestError, match=r"8\.00 GB does not fit into this host's 4\.00 GB"
     ):
         arena.use_device(8 * GIB, host_limit_bytes=4 * GIB)
     with pytest.raises(DeviceRequestError, match="does not fit into this host"):
-        arena.use_device("4096TB")
+        oommagic.use_device("4096TB")
     with pytest.raises(UsageError, match="'plenty' is not a size"):
-        arena.use_device("plenty")
+        oommagic.use_device("plenty")
     with pytest.raises(UsageError, match="Ask for a size, as in 512MB, or for a card"):
-        arena.use_device()
+        oommagic.use_device()
     assert "TF_CPU_BFC_MEM_LIMIT_IN_MB" not in os.environ
 
 
@@ -165,7 +169,7 @@ def test_a_device_can_be_as_large_as_a_card_is_for_tensorflow(
 
 def test_an_unknown_card_is_answered_with_those_that_are_known() -> None:
     with pytest.raises(UsageError, match=r"card called 'Voodoo 2'; there are: T4, P100, V100,"):
-        arena.use_device(like="Voodoo 2")
+        oommagic.use_device(like="Voodoo 2")
 
 
 @pytest.mark.parametrize("card", arena.CARDS, ids=lambda card: card.name)

@@ -8,7 +8,6 @@ This is the only place that knows which device that is, and when its figures are
 """
 
 import os
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -93,15 +92,15 @@ def use_device(
     size: str | int | None = None,
     *,
     like: str | None = None,
-    host_limit_bytes: int | None = None,
+    host_limit_bytes: int,
 ) -> Arena:
     """Give the CPU a training device of that size, for the rest of this process.
 
-    `size` is bytes, or text such as 512MB; `like` names a card of `CARDS` instead. The host's
-    limit is the machine's memory where the caller knows none that is tighter.
+    `size` is bytes, or text such as 512MB; `like` names a card of `CARDS` instead. A device
+    larger than the host's limit is refused.
     """
     limit_bytes, card = _asked_size(size, like)
-    _check_size(limit_bytes, host_limit_bytes or _machine_bytes())
+    _check_size(limit_bytes, host_limit_bytes)
     limit_mb = limit_bytes // MIB
     running = current()
     if running is not None and running.is_running and running.limit_bytes == limit_mb * MIB:
@@ -223,9 +222,3 @@ def _check_time(size: str, running: Arena | None) -> None:
             "TensorFlow was imported with oneDNN on, which can kill the kernel "
             f"when a training device runs out. {how}"
         )
-
-
-def _machine_bytes() -> int:
-    if "SC_PHYS_PAGES" not in os.sysconf_names:
-        return sys.maxsize
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from oommagic.report import Report, load
     from oommagic.session import last_report, profile, use_device
-    from oommagic.show.figures import timeline_figure as figure
+    from oommagic.show.figures import figure
     from oommagic.show.widgets import timeline
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 # Where each public name lives, and what it is called there.
 _HOMES = {
     "Report": ("oommagic.report", "Report"),
-    "figure": ("oommagic.show.figures", "timeline_figure"),
+    "figure": ("oommagic.show.figures", "figure"),
     "last_report": ("oommagic.session", "last_report"),
     "load": ("oommagic.report", "load"),
     "profile": ("oommagic.session", "profile"),

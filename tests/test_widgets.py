@@ -15,8 +15,8 @@ from chromium import running_chromium
 from hypothesis import given, settings
 from samples import HOSTILE, any_report, empty_cell, failed_training, hostile, hot_loop
 
+import oommagic
 from oommagic.report import Lane, Report, Timeline
-from oommagic.show.figures import timeline_figure
 from oommagic.show.lanes import draw
 from oommagic.show.widgets import timeline
 
@@ -195,16 +195,16 @@ def test_a_changed_drawing_is_drawn_and_a_closed_widget_listens_no_more(browser:
 
 
 def test_the_figure_can_be_saved_in_any_format() -> None:
-    figure = timeline_figure(failed_training())
+    drawn = oommagic.figure(failed_training())
     for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
         file = BytesIO()
-        figure.savefig(file, format=kind)
+        drawn.savefig(file, format=kind)
         assert file.getvalue().startswith(start)
 
 
 def test_the_figure_has_an_axis_for_each_lane_that_moved() -> None:
-    figure = timeline_figure(failed_training())
-    assert [axes.get_title("left") for axes in figure.axes] == [
+    drawn = oommagic.figure(failed_training())
+    assert [axes.get_title("left") for axes in drawn.axes] == [
         "host",
         "CPU:0",
         "GPU:0",
@@ -220,7 +220,7 @@ def test_a_figure_of_any_names_or_of_nothing_can_be_saved(make: Callable[[], Rep
     file = BytesIO()
     report = make()
     lanes = tuple(replace(lane, name="$\\frac{") for lane in report.timeline.lanes)
-    timeline_figure(replace(report, timeline=replace(report.timeline, lanes=lanes))).savefig(file)
+    oommagic.figure(replace(report, timeline=replace(report.timeline, lanes=lanes))).savefig(file)
     assert file.getvalue()
 
 
@@ -231,7 +231,7 @@ def test_a_figure_leaves_pyplot_and_the_backend_alone() -> None:
         "assert 'matplotlib' not in sys.modules and 'numpy' not in sys.modules; "
         "text.render(failed_training()); html.render(failed_training()); "
         "assert 'matplotlib' not in sys.modules and 'anywidget' not in sys.modules; "
-        "figures.timeline_figure(failed_training()).savefig('/dev/null', format='png'); "
+        "figures.figure(failed_training()).savefig('/dev/null', format='png'); "
         "print('matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run(

@@ -25,25 +25,25 @@ _FOOT_INCHES = 0.6
 _MOST_MOMENTS = 600
 
 
-def timeline_figure(report: Report) -> Figure:
+def figure(report: Report) -> Figure:
     """Draw the lanes of a run, one below the other, for `figure.savefig`."""
     from matplotlib.figure import Figure
 
     drawn = draw(report, _MOST_MOMENTS)
     if drawn is None:
-        figure = Figure(figsize=(_WIDTH_INCHES, _FOOT_INCHES))
-        figure.text(0.02, 0.4, "The run was too short for readings over time.")
-        return figure
+        picture = Figure(figsize=(_WIDTH_INCHES, _FOOT_INCHES))
+        picture.text(0.02, 0.4, "The run was too short for readings over time.")
+        return picture
     height = _LANE_INCHES * len(drawn.lanes) + _FOOT_INCHES
-    figure = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
-    rows: list[Axes] = figure.subplots(len(drawn.lanes), 1, sharex=True, squeeze=False)[
+    picture = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
+    rows: list[Axes] = picture.subplots(len(drawn.lanes), 1, sharex=True, squeeze=False)[
         :, 0
     ].tolist()
     for axes, lane in zip(rows, drawn.lanes, strict=True):
         _draw_lane(axes, lane, drawn.moments)
     rows[-1].set_xlim(0, 1)
     rows[-1].set_xticks([0, 1], ["0 s", drawn.duration_text])
-    return figure
+    return picture
 
 
 def _draw_lane(axes: Axes, lane: DrawnLane, moments: Sequence[float]) -> None:

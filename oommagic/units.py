@@ -1,6 +1,5 @@
 """The one place that turns numbers into words, and words into numbers."""
 
-import math
 import re
 
 from oommagic.errors import UsageError
@@ -36,16 +35,20 @@ def format_change(count: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Say a duration: `12 µs`, `3.4 ms`, `2.15 s`, `4 min 05 s`, `2 h 03 min`."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
-        return f"{_three_digits(seconds * 1e3)} ms"
-    if seconds < 60:
-        return f"{_three_digits(seconds)} s"
+    # Rounded first, or a figure just below a unit would be told as 1000 ms or 60.0 s.
+    microseconds = f"{seconds * 1e6:.0f}"
+    if float(microseconds) < 1000:
+        return f"{microseconds} µs"
+    milliseconds = _three_digits(seconds * 1e3)
+    if float(milliseconds) < 1000:
+        return f"{milliseconds} ms"
+    below_a_minute = _three_digits(seconds)
+    if float(below_a_minute) < 60:
+        return f"{below_a_minute} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
+    hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min"
 
 
@@ -59,5 +62,6 @@ def parse_bytes(text: str) -> int:
 
 
 def _three_digits(number: float) -> str:
-    decimals = max(0, 2 - int(math.log10(number))) if number >= 1 else 2
-    return f"{number:.{decimals}f}"
+    if round(number, 2) < 10:
+        return f"{number:.2f}"
+    return f"{number:.1f}" if round(number, 1) < 100 else f"{number:.0f}"

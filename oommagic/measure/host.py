@@ -4,7 +4,6 @@ Linux keeps the high-water mark of a process and lets the process reset it, so t
 is exact however short it was. Elsewhere a thread looks every few milliseconds.
 """
 
-import builtins
 import mmap
 import os
 import sys
@@ -12,9 +11,10 @@ import threading
 from os import pread, write
 from typing import Protocol
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.units import KIB, MIB
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 PAGE = mmap.PAGESIZE
 SAMPLING_INTERVAL_S = 0.01

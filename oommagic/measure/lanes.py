@@ -1,16 +1,16 @@
 """One sample of everything that is shown over time."""
 
-import builtins
 from collections.abc import Iterator
 
 from oommagic.measure.gauges import Gauges, ProcessGauges
 from oommagic.measure.host import HostMeter
 from oommagic.measure.nvml import Gpus
 from oommagic.measure.timeline import TimelineStore
+from oommagic.own_builtins import keep_builtins
 from oommagic.report import Gpu, LaneUnit
 from oommagic.tf.allocator import Allocators
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 # CPU, disk, network and sensors cost a tenth of a millisecond or more: asked less often.
 _SLOW_EVERY = 4

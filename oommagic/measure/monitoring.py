@@ -4,15 +4,15 @@ Events are switched on for the watched code objects alone, so all other code run
 (`sys._getframe` is how Python itself documents to find the frame that an event is about.)
 """
 
-import builtins
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
 from oommagic.measure.interrupts import InterruptLater
 from oommagic.measure.ledger import Ledger
+from oommagic.own_builtins import keep_builtins
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _getframe = sys._getframe  # noqa: SLF001 (bound once: the cell may rebind it)
 

@@ -4,7 +4,6 @@ What is profiled need not exist yet when a recording begins: IPython compiles a 
 by statement, and hands each over to `watch` just before it runs.
 """
 
-import builtins
 import platform
 import sys
 import threading
@@ -26,12 +25,13 @@ from oommagic.measure.limits import host_limit
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.tallies import Tally
 from oommagic.measure.ticker import Ticker
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
 from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.functions import traced_functions
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 # Walking through all processes for children costs milliseconds: five times a second will do.
 _CHILDREN_EVERY = 4

@@ -1,12 +1,12 @@
 """How a figure that was measured as a whole is shared out among the lines that ran meanwhile."""
 
-import builtins
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from oommagic.measure.tallies import Tally, Track
+from oommagic.own_builtins import keep_builtins
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 # Shares of less than this are the allocator's noise: the line is not marked for them.
 _NOISE_BYTES = 64 * 1024

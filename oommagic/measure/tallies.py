@@ -1,14 +1,14 @@
 """What is charged to a line, to a frame and to a thread: the pages of the ledger."""
 
-import builtins
 import time
 from _thread import get_ident
 from dataclasses import dataclass, field
 from time import clock_gettime
 
 from oommagic.cell import Statement
+from oommagic.own_builtins import keep_builtins
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _thread_clock_id = getattr(time, "pthread_getcpuclockid", None)
 

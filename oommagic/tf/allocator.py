@@ -4,11 +4,11 @@ TensorFlow is never imported from here and its devices are never made: both are 
 How the user's own readings stay right is told in `peaks`.
 """
 
-import builtins
 import operator
 import os
 from typing import TYPE_CHECKING
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf import arena, context
 from oommagic.tf.context import EagerContext, LogicalDevice
 from oommagic.tf.peaks import Reader, SharedPeaks
@@ -16,7 +16,7 @@ from oommagic.tf.peaks import Reader, SharedPeaks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 
 class Allocators:

@@ -4,14 +4,15 @@ The only file that knows TensorFlow's private names. Making the context would fr
 user can still choose (`set_memory_growth`, logical devices), so it is only ever looked at.
 """
 
-import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+from oommagic.own_builtins import keep_builtins
+
+keep_builtins(globals())
 
 _CONTEXT = "tensorflow.python.eager.context"
 _CALLS = "tensorflow.python.pywrap_tfe"

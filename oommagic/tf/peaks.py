@@ -19,17 +19,17 @@ What remains: a peak that another thread reaches in the fraction of a microsecon
 reading and our reset is lost.
 """
 
-import builtins
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from typing import Self
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf import context as tf_context
 from oommagic.tf.context import AllocatorCalls, EagerContext
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _GET, _RESET = "get_memory_info", "reset_memory_stats"
 

@@ -943,13 +943,15 @@ DEBUGGING = (
     case(
         "cProfile",
         """
-        import cProfile
+        import cProfile, time
         def work():
             for i in range(3):
-                abs(i)
+                time.sleep(0.1)
         p = cProfile.Profile()
         p.runcall(work)
-        sorted((str(e.code).split(",")[0], e.callcount) for e in p.getstats())
+        # The kernel's own threads are heard too, and muddle the counts.
+        heard = {(str(e.code), getattr(e.code, "co_filename", "")) for e in p.getstats()}
+        sorted(row for row in heard if "oommagic" in row[1] or "object work at" in row[0])
         """,
     ),
     case(

@@ -12,6 +12,7 @@ from shell import profile
 import oommagic
 from oommagic.magics import open_shell
 from oommagic.report import FunctionProfile, Report
+from oommagic.show.text import render
 from oommagic.units import MIB
 
 _MODULE = '''"""A module of the user's."""
@@ -78,6 +79,7 @@ def test_a_function_of_an_earlier_cell(shell: InteractiveShell, engine: str) -> 
     assert took(shown, "kept = block") == (1, 6)
     assert took(shown, "return kept") == (1, 0)
     assert [each.line_number for each in shown.lines] == [1, 2, 3]
+    assert "early, from another cell" in render(report).splitlines()
 
 
 def test_a_function_of_the_same_cell_and_one_inside_another(
@@ -97,6 +99,7 @@ def test_a_function_of_the_same_cell_and_one_inside_another(
     )
     assert took(function(report, "outer"), "return block") == (1, 3)
     assert took(function(report, "inner"), "return block") == (1, 3)
+    assert {"outer", "inner"} <= set(render(report).splitlines())
     assert "There is no" not in notes(report)
 
 

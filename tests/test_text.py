@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ipykernel.compiler import get_file_name
 from samples import (
     HOSTILE,
     any_report,
@@ -105,6 +106,12 @@ def test_file_pages_have_a_column_only_when_files_were_read() -> None:
     assert "file pages" not in render(failed_training())
 
 
+def test_the_peak_of_file_pages_is_told_only_when_files_were_read() -> None:
+    said = " ".join(render(short_cell(), 120).split())
+    assert "File pages peak 210 MB; of mapped files and shared memory, not counted above." in said
+    assert "File pages" not in render(failed_training())
+
+
 def test_children_have_a_column_only_when_they_were_measured() -> None:
     assert "children" in render(hot_loop())
     assert "children" not in render(short_cell())
@@ -122,6 +129,23 @@ def test_a_function_has_its_own_table_with_its_note() -> None:
     text = render(hot_loop(), 100)
     assert "step in cell 3\nKeras traced it into a graph: its lines ran once, at tracing." in text
     assert "return i if i % 2" in text
+
+
+@pytest.mark.parametrize(
+    ("filename", "title"),
+    [
+        ("<cell>", "step"),
+        ("<ipython-input-3-527061b5306c>", "step, from another cell"),
+        (get_file_name("def step(i):\n    return i"), "step, from another cell"),
+        ("mypkg/data.py", "step in mypkg/data.py"),
+    ],
+)
+def test_a_function_says_where_it_stands_in_a_readers_words(filename: str, title: str) -> None:
+    report = hot_loop()
+    (function,) = report.profile.functions
+    moved = replace(function, filename=filename)
+    shown = replace(report, profile=replace(report.profile, functions=(moved,)))
+    assert title in render(shown, 100).splitlines()
 
 
 def test_many_devices_share_a_column_and_have_a_line_each() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from oommagic.report import LineUsage, Report
+from oommagic.report import FunctionProfile, LineUsage, Report
 from oommagic.show.characters import label, visible
 from oommagic.units import MIB, format_bytes, format_change, format_seconds
 
@@ -15,6 +15,12 @@ FILE_NOISE_BYTES = MIB
 
 _NEAR_BYTES = MIB
 """Peaks no further apart than this are one peak, seen by several lines."""
+
+_SAME_SOURCE = "<cell>"
+"""In place of a file's name: the function stands in what was profiled itself."""
+
+_CELL_FILE = re.compile(r"<ipython-input-.*>|.*[\\/]ipykernel_\d+[\\/]\d+\.py")
+"""The names of no files that IPython, in a terminal and in a kernel, gives to cells."""
 
 Kind = Literal["count", "time", "host", "device"]
 
@@ -85,7 +91,7 @@ def tables(report: Report, detail: Detail) -> tuple[Table, ...]:
     cell = _table("", "", report.profile.lines, measures, stop)
     functions = (
         _table(
-            visible(f"{function.name} in {function.filename}"),
+            visible(_function_title(function)),
             visible(function.note),
             function.lines,
             measures,
@@ -94,6 +100,19 @@ def tables(report: Report, detail: Detail) -> tuple[Table, ...]:
         for function in report.profile.functions
     )
     return (cell, *functions)
+
+
+def _function_title(function: FunctionProfile) -> str:
+    if function.filename == _SAME_SOURCE:
+        return function.name
+    if _CELL_FILE.fullmatch(function.filename):
+        return f"{function.name}, from another cell"
+    return f"{function.name} in {function.filename}"
+
+
+def has_read_files(report: Report) -> bool:
+    """Say whether some line read pages of files, beyond what imports and the like do."""
+    return any(abs(line.file_delta_bytes) >= FILE_NOISE_BYTES for line in all_lines(report))
 
 
 def device_names(report: Report) -> tuple[str, ...]:
@@ -160,7 +179,7 @@ def _host_measures(report: Report) -> Iterable[_Measure]:
     peak = Column("host", "peak", "host", "the most host memory in use while the line ran")
     base = report.host.before_bytes
     yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change)
-    if any(abs(line.file_delta_bytes) >= FILE_NOISE_BYTES for line in all_lines(report)):
+    if has_read_files(report):
         files = Column("host", "file pages", "host", "pages of files that were read into memory")
         yield _Measure(files, lambda line: line.file_delta_bytes, _say_change)
     if report.host.children_peak_bytes is not None:

@@ -14,6 +14,7 @@ from oommagic.show.table import (
     all_lines,
     busy_devices,
     device_names,
+    has_read_files,
     peak_place,
     tables,
 )
@@ -197,6 +198,11 @@ def _host_facts(report: Report) -> Iterator[Fact]:
         f"{format_bytes(host.before_bytes)} before, {format_bytes(host.after_bytes)} after, "
         f"peak {format_bytes(host.peak_bytes)}; {exact} ({host.source}).",
     )
+    if has_read_files(report):
+        files = format_bytes(host.file_peak_bytes)
+        yield Fact(
+            "File pages", f"peak {files}; of mapped files and shared memory, not counted above."
+        )
     if host.limit_bytes is not None:
         source = f" ({host.limit_source})" if host.limit_source else ""
         yield Fact("Host limit", f"{format_bytes(host.limit_bytes)}{source}.")

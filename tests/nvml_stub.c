@@ -26,8 +26,6 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
     process;
 typedef struct { unsigned gpu, memory; } utilization;
 typedef struct { unsigned version, sensor; int degrees; } temperature;
-typedef struct { char legacy_id[16]; unsigned domain, bus, device, model, subsystem; char id[32]; }
-    pci;
 
 static int sessions;
 static int gpus[2] = {0, 1};
@@ -86,14 +84,6 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, int **gpu) {
 int nvmlDeviceGetName(int *gpu, char *name, unsigned size) {
     WORK_OR_FAIL("name", gpu);
     snprintf(name, size, *gpu ? "Stand-in L4" : "Stand-in T4");
-    return SUCCESS;
-}
-
-int nvmlDeviceGetPciInfo_v3(int *gpu, pci *info) {
-    WORK_OR_FAIL("bus", gpu);
-    memset(info, 0, sizeof *info);
-    info->bus = *gpu ? 0x81 : 0;
-    info->device = *gpu ? 0 : 4;
     return SUCCESS;
 }
 

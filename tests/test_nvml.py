@@ -42,8 +42,8 @@ from dataclasses import asdict
 from pathlib import Path
 from oommagic.measure.nvml import open_gpus
 
-def ask(gpus, own_bytes=None):
-    return [asdict(gpu) for gpu in gpus.read(own_bytes)]
+def ask(gpus):
+    return [asdict(gpu) for gpu in gpus.read()]
 
 def sessions():
     import pynvml
@@ -56,8 +56,7 @@ root = Path(os.environ["STUB_ROOT"])
 """
 READ_ONCE = """
 gpus = open_gpus(root)
-tell(status=gpus.status, gpus=ask(gpus, json.loads(os.environ.get("STUB_OWN", "null"), \
-object_hook=lambda own: {int(k): v for k, v in own.items()})), notes=gpus.notes)
+tell(status=gpus.status, gpus=ask(gpus), notes=gpus.notes)
 gpus.close()
 """
 
@@ -135,7 +134,7 @@ def test_no_failure_of_any_function_is_an_error_or_touches_the_other_gpu(
 ) -> None:
     answer = run(
         """
-functions = ("count handle name bus memory processes drawing utilisation power temperature "
+functions = ("count handle name memory processes drawing utilisation power temperature "
              "shutdown everything").split()
 answers = []
 for function in functions:
@@ -143,14 +142,14 @@ for function in functions:
         os.environ.update(STUB_FAILS=function, STUB_CODE=str(code))
         gpus = open_gpus(root)
         ask(gpus)
-        answers.append((function, code, gpus.status, ask(gpus, {0: 1})))
+        answers.append((function, code, gpus.status, ask(gpus)))
         gpus.close()
 tell(answers=answers, sessions=sessions())
 """,
         driver,
         machine,
     )
-    assert len(answer["answers"]) == 12 * 31
+    assert len(answer["answers"]) == 11 * 31
     assert answer["sessions"] == 0
     for function, code, status, gpus in answer["answers"]:
         if function in {"count", "everything"}:
@@ -184,37 +183,23 @@ gpus.close()
     assert answer["notes"] == [sentence]
 
 
-def test_in_a_container_others_hold_what_we_do_not(driver: Path, container: Path) -> None:
-    own = json.dumps({"0": 4000 * MIB, "1": 0})
-    first, second = gpus_in(run(READ_ONCE, driver, container, STUB_OWN=own))
-    assert first.used_by_others_bytes == 3000 * MIB
-    assert second.used_by_others_bytes == 7000 * MIB
-    assert first.note.startswith("What others hold is the GPU's use less what this process's")
-
-
-def test_in_a_container_others_are_unknown_when_our_own_share_is(
-    driver: Path, container: Path
-) -> None:
+def test_in_a_container_what_others_hold_is_not_known(driver: Path, container: Path) -> None:
     for gpu in gpus_in(run(READ_ONCE, driver, container)):
         assert gpu.used_by_others_bytes is None
         assert gpu.note.startswith("What others hold is not known")
 
 
-@pytest.mark.parametrize("pids", ["none", "strangers", "wordless"])
-def test_a_process_list_without_us_is_not_relied_on_while_we_hold_memory(
+@pytest.mark.parametrize("pids", ["none", "wordless"])
+def test_a_process_list_that_does_not_tell_all_is_not_relied_on(
     driver: Path, machine: Path, pids: str
 ) -> None:
-    own = json.dumps({"0": 4000 * MIB})
-    first, _ = gpus_in(run(READ_ONCE, driver, machine, STUB_PIDS=pids, STUB_OWN=own))
-    assert first.used_by_others_bytes == 3000 * MIB
-    assert "is the GPU's use less" in first.note
+    for gpu in gpus_in(run(READ_ONCE, driver, machine, STUB_PIDS=pids)):
+        assert gpu.used_by_others_bytes is None
+        assert gpu.note.startswith("What others hold is not known")
 
 
-def test_a_process_list_without_us_is_all_others_while_we_hold_nothing(
-    driver: Path, machine: Path
-) -> None:
-    own = json.dumps({"0": 0})
-    answer = run(READ_ONCE, driver, machine, STUB_PIDS="strangers", STUB_OWN=own)
+def test_a_process_list_without_us_is_all_others(driver: Path, machine: Path) -> None:
+    answer = run(READ_ONCE, driver, machine, STUB_PIDS="strangers")
     assert gpus_in(answer) == [T4, L4]
 
 
@@ -266,8 +251,9 @@ def test_a_machine_without_the_library_is_one_sentence(tmp_path: Path, machine: 
 
 def test_an_older_driver_gives_all_but_the_process_lists(tmp_path: Path, machine: Path) -> None:
     old = compile_driver(tmp_path, "-DOLD_DRIVER")
-    first, _ = gpus_in(run(READ_ONCE, old, machine, STUB_OWN=json.dumps({"0": 4000 * MIB})))
-    assert first.used_by_others_bytes == 3500 * MIB
+    first, _ = gpus_in(run(READ_ONCE, old, machine))
+    assert first.used_by_others_bytes is None
+    assert first.note.startswith("What others hold is not known")
     assert replace(first, used_by_others_bytes=3100 * MIB, note="") == T4
 
 
@@ -293,17 +279,3 @@ tell(during=during, after=sessions(), count=pynvml.nvmlDeviceGetCount(), closed=
         machine,
     )
     assert answer == {"during": 2, "after": 1, "count": 2, "closed": []}
-
-
-def test_a_gpu_is_found_by_the_bus_id_that_tensorflow_tells(driver: Path, machine: Path) -> None:
-    answer = run(
-        """
-gpus = open_gpus(root)
-bus_ids = ("0000:81:00.0", "00000000:00:04.0", "0000:99:00.0", "", "nonsense")
-tell(found=[gpus.index_at(bus_id) for bus_id in bus_ids])
-gpus.close()
-""",
-        driver,
-        machine,
-    )
-    assert answer["found"] == [1, 0, None, None, None]

@@ -6,7 +6,7 @@ a GPU that is lost in the middle of a run are each said in a sentence.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -15,14 +15,7 @@ from oommagic.report import Gpu
 
 _HOST_PID_NAMESPACE = "pid:[4026531836]"  # the number that Linux reserves for the first one
 
-_ESTIMATED = (
-    "What others hold is the GPU's use less what this process's allocators hold, "
-    "so it includes some hundred megabytes of CUDA's own."
-)
-_UNKNOWN = (
-    "What others hold is not known: the driver's list of processes cannot be relied on here, "
-    "and what this process holds was not measured."
-)
+_UNKNOWN = "What others hold is not known: the driver's list of processes cannot be relied on here."
 
 
 class Gpus:
@@ -43,26 +36,11 @@ class Gpus:
         """Say which GPUs stopped answering: one sentence for each, however often it was asked."""
         return tuple(device.lost for device in self._devices if device.lost)
 
-    def read(self, own_bytes: Mapping[int, int] | None = None) -> tuple[Gpu, ...]:
-        """Ask every GPU.
-
-        `own_bytes` is what this process's allocators hold on the GPU of each index; it
-        serves where the driver's list of processes cannot be relied on.
-        """
+    def read(self) -> tuple[Gpu, ...]:
+        """Ask every GPU."""
         if self._nvml is None:
             return ()
-        own = own_bytes or {}
-        return tuple(device.read(own.get(device.index)) for device in self._devices)
-
-    def index_at(self, bus_id: str) -> int | None:
-        """Find the GPU at a PCI bus id such as `0000:00:04.0`.
-
-        TensorFlow counts only the GPUs that it may use, in CUDA's order, so that its `GPU:0`
-        can be any of these; but it tells the bus id.
-        """
-        address = _bus_address(bus_id)
-        found = (d.index for d in self._devices if d.bus_address == address)
-        return next(found, None) if address else None
+        return tuple(device.read() for device in self._devices)
 
     def close(self) -> None:
         """Give the driver back, once. It counts its users: the user's own session stays open."""
@@ -102,7 +80,6 @@ class _Device:
     def __init__(self, nvml: ModuleType, index: int, *, has_host_pids: bool) -> None:
         self.index = index
         self.lost = ""
-        self.bus_address: tuple[int, ...] | None = None
         self._nvml = nvml
         self._has_host_pids = has_host_pids
         self._name = f"GPU {index}"
@@ -114,11 +91,11 @@ class _Device:
             return
         self._identify()
 
-    def read(self, own_bytes: int | None) -> Gpu:
+    def read(self) -> Gpu:
         """Ask for every figure; one that is not answered is None and named in the note."""
         if not self.lost:
             try:
-                return self._read(own_bytes)
+                return self._read()
             except _LostError as error:
                 self.lost = (
                     f"GPU {self.index} ({self._name}) stopped answering ({error}): "
@@ -126,14 +103,15 @@ class _Device:
                 )
         return Gpu(self.index, self._name, note=self.lost)
 
-    def _read(self, own_bytes: int | None) -> Gpu:
+    def _read(self) -> Gpu:
         nvml, handle = self._nvml, self._handle
         self._unanswered = []
         memory = self._ask("memory", self._memory)
-        others, others_note = self._held_by_others(memory.used if memory else None, own_bytes)
+        others = self._held_by_others()
         load = self._ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         milliwatts = self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         temperature = self._ask("temperature", self._temperature)
+        notes = (self._unanswered_note(), _UNKNOWN if others is None else "")
         return Gpu(
             index=self.index,
             name=self._name,
@@ -142,19 +120,17 @@ class _Device:
             utilization_percent=float(load.gpu) if load else None,
             temperature_c=None if temperature is None else float(temperature),
             power_w=None if milliwatts is None else milliwatts / 1000,
-            note=" ".join(filter(None, (self._unanswered_note(), others_note))),
+            note=" ".join(filter(None, notes)),
         )
 
     def _identify(self) -> None:
         nvml, handle = self._nvml, self._handle
         try:
             name = self._ask("name", lambda: nvml.nvmlDeviceGetName(handle))
-            pci = self._ask("bus", lambda: nvml.nvmlDeviceGetPciInfo(handle))
         except _LostError as error:
             self.lost = f"GPU {self.index} cannot be asked ({error})."
             return
         self._name = name or self._name
-        self.bus_address = (pci.domain, pci.bus, pci.device) if pci else None
 
     def _ask(self, what: str, question: Callable[[], Any]) -> Any:
         """Give the driver's answer, or None; an answer that says that it is gone is raised."""
@@ -198,17 +174,12 @@ class _Device:
             degrees = nvml.nvmlDeviceGetTemperatureV(self._handle, nvml.NVML_TEMPERATURE_GPU)
         return int(degrees)
 
-    def _held_by_others(self, used: int | None, own_bytes: int | None) -> tuple[int | None, str]:
-        """Give what other processes hold, and a note where that is an estimate or not known."""
+    def _held_by_others(self) -> int | None:
+        """Give what other processes hold, or None where that cannot be known."""
         held = self._bytes_by_process() if self._has_host_pids else {}
-        own = held.pop(os.getpid(), None)
-        # We hold memory and are not in the list: it is not of the processes that we know.
-        is_stranger = own is None and bool(own_bytes)
-        if (held or own is not None) and not is_stranger:
-            return sum(held.values()), ""
-        if used is None or own_bytes is None:
-            return None, _UNKNOWN
-        return max(0, used - own_bytes), _ESTIMATED
+        if not held:
+            return None
+        return sum(count for pid, count in held.items() if pid != os.getpid())
 
     def _bytes_by_process(self) -> dict[int, int]:
         """Give what each process holds, or nothing at all unless every process is known.
@@ -271,13 +242,3 @@ def _has_host_pids(root: Path) -> bool:
         return str((root / "proc/self/ns/pid").readlink()) == _HOST_PID_NAMESPACE
     except OSError:
         return False
-
-
-def _bus_address(bus_id: str) -> tuple[int, ...] | None:
-    """Read `00000000:00:04.0` or `0000:00:04.0` as domain, bus and device."""
-    domain, _, rest = bus_id.partition(":")
-    bus, _, device = rest.partition(":")
-    try:
-        return int(domain, 16), int(bus, 16), int(device.partition(".")[0], 16)
-    except ValueError:
-        return None

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -31,11 +32,21 @@ def versions_on_colab() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel with the tools that are installed, without a network."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    return build("--wheel", tmp_path_factory.mktemp("dist"))
+
+
+def build(kind: str, folder: Path) -> Path:
+    """Build what is uploaded, into an empty folder."""
+    command = [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", str(folder)]
     subprocess.run([*command, str(ROOT)], check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
+    (built,) = folder.iterdir()
     return built
+
+
+def files_of_the_package() -> set[str]:
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "oommagic"]
+    done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
 
 
 def test_each_dependency_accepts_the_version_on_colab() -> None:
@@ -72,14 +83,20 @@ def test_the_wheel_is_pure_python_and_light(wheel: Path) -> None:
 
 @pytest.mark.slow_once
 def test_the_wheel_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "oommagic"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert packed == set(tracked)
+    assert packed == files_of_the_package()
     assert any(name.endswith(".css") for name in packed)
+
+
+@pytest.mark.slow_once
+def test_the_source_archive_holds_what_builds_the_wheel_and_no_test_that_could_not_run(
+    tmp_path: Path,
+) -> None:
+    with tarfile.open(build("--sdist", tmp_path)) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    beside = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", ".gitignore"}
+    assert packed == files_of_the_package() | beside
 
 
 def test_every_mention_of_the_projects_home_agrees() -> None:

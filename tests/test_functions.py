@@ -188,14 +188,14 @@ def test_a_name_that_is_no_python_function_is_said_and_the_cell_runs(
     report = profile(shell, "ran = 1", f"{engine} -f nope -f os.nope -f len -f number -f Exception")
     assert report.profile.functions == ()
     for name in ("nope", "os.nope", "len", "number", "Exception"):
-        assert f"-f {name}: there is no Python function of that name" in notes(report)
+        assert f"{name}: there is no Python function of that name" in notes(report)
     assert oommagic.last_report().profile.lines[0].hits == 1
 
 
 def test_a_function_without_source_is_said(shell: InteractiveShell, engine: str) -> None:
     exec("def unseen():\n    return 1", shell.user_ns)  # noqa: S102 (so it has no file)
     report = profile(shell, "unseen()", f"{engine} -f unseen")
-    assert "-f unseen: Python cannot find its source" in notes(report)
+    assert "unseen: Python cannot find this function's source" in notes(report)
 
 
 def test_a_function_that_did_not_run_says_so(shell: InteractiveShell, engine: str) -> None:

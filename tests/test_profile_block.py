@@ -141,6 +141,14 @@ def test_a_function_defined_in_the_block_can_be_asked_for(engine: str) -> None:
     del kept
 
 
+def test_a_function_that_is_not_there_is_said_without_the_magics_options(engine: str) -> None:
+    with oommagic.profile("nope", engine=engine) as run:
+        pass
+    (said,) = [note for note in run.report.notes if "nope" in note]
+    assert said.startswith("nope: there is no Python function of that name")
+    assert "-f" not in said
+
+
 def test_a_coroutine_and_a_generator_can_hold_a_block(engine: str) -> None:
     async def wait() -> ProfiledBlock:
         with oommagic.profile(engine=engine) as run:

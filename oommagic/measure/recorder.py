@@ -282,11 +282,11 @@ class Recorder:
             if name in self._listings:
                 continue
             if name in self._asked_for:
-                yield f"-f {name}: Python cannot find its source, so its lines cannot be shown."
+                yield f"{name}: Python cannot find this function's source to show its lines."
             else:
                 yield (
-                    f"-f {name}: there is no Python function of that name in this notebook or "
-                    "in an imported module; import its module first, or check the spelling."
+                    f"{name}: there is no Python function of that name here or in an imported "
+                    "module; import its module first, or check the spelling."
                 )
         if not self._devices.names:
             yield self._devices.status()

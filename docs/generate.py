@@ -17,6 +17,8 @@ from typing import Any
 
 from oommagic import report
 from oommagic.magics import OommagicMagics
+from oommagic.tf import arena
+from oommagic.units import format_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 _PROFILERS = ("oomprofile", "memory_profiler", "memray", "scalene", "fil")
@@ -64,6 +66,23 @@ def _type_name(kind: object) -> str:
     return short.replace("|", "\\|")
 
 
+def report_format() -> str:
+    """Say which format number a saved report has."""
+    return (
+        f'The JSON has one more entry, its format number: `"format": {report.FORMAT}`. '
+        "oommagic says so when a report's format is newer than its own.\n"
+    )
+
+
+def cards() -> str:
+    """List the cards that a device can be like, with where their figures come from."""
+    rows = "\n".join(
+        f"| `{card.name}` | {format_bytes(card.usable_bytes)} | {card.source} |"
+        for card in arena.CARDS
+    )
+    return f"| card | memory | source |\n|---|---|---|\n{rows}\n"
+
+
 def overhead() -> str:
     """Lay out what the benchmark measured: how many times longer, as the median of its rounds."""
     path = ROOT / "bench" / "overhead" / "results.json"
@@ -104,6 +123,8 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "overhead": overhead,
     "startup": startup,
     "report-values": report_values,
+    "report-format": report_format,
+    "cards": cards,
 }
 """What can stand in a page's marks, by name. A new part is one function and one line here."""
 

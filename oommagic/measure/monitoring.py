@@ -114,11 +114,13 @@ if sys.version_info >= (3, 12):
             except RecursionError:
                 return
 
-        def _on_resume(self, code: CodeType, offset: int) -> None:  # noqa: ARG002
+        def _on_resume(self, code: CodeType, offset: int) -> Any:  # noqa: ARG002
             frame = _getframe(1)
             try:
-                self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
+                silence = self._ledger.at_line(id(frame), id(code), frame.f_lineno, hit=0)
             except KeyboardInterrupt:
                 _later = InterruptLater()
+                return None
             except RecursionError:
-                return
+                return None
+            return _monitoring.DISABLE if silence else None

@@ -10,6 +10,9 @@ That is only right where nothing watched can run inside the call, and where the 
 may call back, are therefore switched off only after they were quiet several times, and looked
 at again in each tick. Should tracing stay off although the call is over, because somebody keeps
 its frame, the next tick finds that out and has the main thread switch it on.
+
+Tracing costs even where no line is listened to. So when all lines that can run are silenced, it
+is switched off until the next tick.
 """
 
 import builtins
@@ -27,6 +30,7 @@ from oommagic.measure.ledger import Ledger
 globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 _PAUSABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _getframe = sys._getframe  # noqa: SLF001 (bound once: the cell may rebind it)
 
 _QUIET_VISITS_BEFORE_PAUSE = 3
@@ -83,7 +87,7 @@ class SettraceEngine:
         self._site: _Site | None = None
         self._calls = 0
         self._tick = 0
-        self._is_active = self._is_paused = False
+        self._is_active = self._is_paused = self._is_asleep = False
         # Python takes a trace function away that fails for want of stack.
         self._may_have_lost_hook = False
         self._paused_among_others = False
@@ -110,7 +114,7 @@ class SettraceEngine:
         self._watched[id(code)] = code
         self._guarded[id(code)] = guarded_lines
         self._has_other_lines[id(code)] = len({line for _, _, line in code.co_lines() if line}) > 1
-        self._may_be_called_back |= bool(code.co_flags & inspect.CO_NEWLOCALS)
+        self._may_be_called_back |= _is_function(code)
         # A cell magic compiles its body during a call, which may be paused. And a pause may have
         # ended unheard, together with the statement that it was in.
         if get_ident() == self._thread and sys.gettrace() is None:
@@ -134,6 +138,8 @@ class SettraceEngine:
             for frame in self._running_frames():
                 frame.f_trace = self._trace_lines
                 frame.f_trace_lines = True
+        if self._is_asleep:
+            ask_main_thread(self._wake)
         same_pause = self._is_paused and self._pauses == self._pauses_before_tick
         self._pauses_before_tick = self._pauses
         if (same_pause or self._may_have_lost_hook) and self._is_in_main_thread:
@@ -142,8 +148,12 @@ class SettraceEngine:
     def resume(self) -> None:
         """Switch tracing on again, unless somebody else has taken the hook."""
         if self._is_active and sys.gettrace() is None:
-            self._is_paused = False
+            self._is_paused = self._is_asleep = False
             sys.settrace(self._trace)
+
+    def _wake(self) -> None:
+        if self._is_asleep:
+            self.resume()
 
     def stop(self) -> str:
         """Give the hook back; say so if somebody else took it."""
@@ -218,12 +228,21 @@ class SettraceEngine:
         # The end of a pause is a call, too: pausing for it would go on forever.
         if code is _END_OF_PAUSE or get_ident() != self._thread or not self._is_quiet(caller):
             return None
+        self._pause(frame, among_others=self._has_other_lines[id(caller.f_code)])
+        return _Resume(self)
+
+    def _pause(self, frame: FrameType, *, among_others: bool) -> None:
         self._is_paused = True
         self._paused_frame_id = id(frame)
-        self._paused_among_others = self._has_other_lines[id(caller.f_code)]
+        self._paused_among_others = among_others
         self._pauses += 1
         sys.settrace(None)
-        return _Resume(self)
+
+    def _sleep(self, frame: FrameType) -> None:
+        """Hear nothing until the next tick: neither lines nor functions are left to be heard."""
+        if get_ident() == self._thread:
+            self._is_asleep = True
+            self._pause(frame, among_others=False)
 
     def _let_go(self) -> None:
         """Leave a thread, or a generator, that outlives the cell; a hook of others stays."""
@@ -259,6 +278,8 @@ class SettraceEngine:
                 self._ledger.darken(code_id)
                 self._silent.add(code_id)
                 frame.f_trace_lines = False
+                if not self._may_be_called_back and self._is_in_main_thread:
+                    self._sleep(frame)
         elif event == "return":
             self._ledger.left(id(frame))
         return self._trace_lines
@@ -302,6 +323,11 @@ def _frame_ids() -> set[int]:
         found.add(id(frame))
         frame = frame.f_back
     return found
+
+
+def _is_function(code: CodeType) -> bool:
+    """Whether a library may call this code; a comprehension runs where it stands."""
+    return bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name not in _COMPREHENSIONS
 
 
 def _outlives_call(code: CodeType) -> bool:

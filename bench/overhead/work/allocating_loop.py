@@ -1,16 +1,16 @@
-"""NumPy arrays of 1 to 8 MiB, made and dropped."""
+"""Batches of padded sequences, each put together from hundreds of small NumPy arrays."""
 
 import numpy as np
 
-DEFAULT_ITERATIONS = 500
-MIB = 1024 * 1024
-np.ones(8 * MIB // 8)
+DEFAULT_ITERATIONS = 400
+LENGTHS = np.random.default_rng(0).integers(8, 256, size=512).tolist()
 
 # measured
-total = 0.0
+total = 0
 for number in range(ITERATIONS):
-    size = (1 + number % 8) * MIB // 8
-    block = np.ones(size)
-    block *= 2.0
-    shifted = block + 1.0
-    total += float(shifted[-1])
+    sequences = [np.arange(length) for length in LENGTHS]
+    longest = max(len(sequence) for sequence in sequences)
+    padded = [np.pad(sequence, (0, longest - len(sequence))) for sequence in sequences]
+    batch = np.stack(padded)
+    weights = batch.astype(np.float64) / longest
+    total += float(weights[-1, -1]) + number

@@ -15,7 +15,6 @@ Tracing costs even where no line is listened to. So when all lines that can run 
 is switched off until the next tick.
 """
 
-import builtins
 import inspect
 import sys
 import threading
@@ -26,8 +25,9 @@ from typing import Any
 
 from oommagic.measure.interrupts import InterruptLater, ask_main_thread
 from oommagic.measure.ledger import Ledger
+from oommagic.own_builtins import keep_builtins
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _PAUSABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})

@@ -31,9 +31,9 @@ def render(report: Report) -> str:
         *(_table(table) for table in page.tables if table.rows),
         *_timeline(draw(report, _MOST_MOMENTS)),
         *_notes(page.notes),
-        _facts(page.marks),
+        facts(page.marks),
         "<details><summary>Where the figures come from</summary>",
-        _facts(page.facts),
+        facts(page.facts),
         "</details></div>",
     )
     return "\n".join(parts)
@@ -215,6 +215,7 @@ def _notes(notes: Sequence[str]) -> Iterator[str]:
         yield f"<ul class='oom-notes'>{items}</ul>"
 
 
-def _facts(facts: Sequence[Fact]) -> str:
-    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in facts)
+def facts(said: Sequence[Fact]) -> str:
+    """Write facts as a list of terms."""
+    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in said)
     return f"<dl class='oom-facts'>{items}</dl>" if items else ""

@@ -1,6 +1,5 @@
 """A report as plain text: a table for a terminal of 80 to 120 columns."""
 
-import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -8,9 +7,10 @@ from itertools import groupby
 from oommagic.report import Report
 from oommagic.show.characters import cut, width
 from oommagic.show.table import Detail, Row, Table
+from oommagic.show.terminal import room_of
 from oommagic.show.view import Fact, View, view
+from oommagic.show.why_text import composition_lines, verdict_lines
 
-_NARROWEST, _WIDEST, _USUAL = 80, 120, 100
 _LEAST_SOURCE = 24
 _GROUP_GAP = " │ "
 _CROSSING = "─┼─"
@@ -27,8 +27,7 @@ _DETAILS = (
 
 def render(report: Report, columns: int | None = None) -> str:
     """Say a report in at most so many columns; without a number, as the terminal has."""
-    room = columns or shutil.get_terminal_size((_USUAL, 0)).columns
-    room = min(_WIDEST, max(_NARROWEST, room))
+    room = room_of(columns)
     fitting = (view(report, detail) for detail in _DETAILS)
     page = next((page for page in fitting if _fits(page, room)), None)
     return "\n".join(_lines(page or view(report, _DETAILS[-1]), room))
@@ -42,17 +41,24 @@ def _lines(page: View, room: int) -> Iterator[str]:
     yield from textwrap.wrap(page.headline, room)
     if page.error:
         yield from textwrap.wrap(page.error, room)
+    if page.verdict:
+        yield ""
+        yield from verdict_lines(page.verdict, room)
     for table in page.tables:
         if table.rows:
             yield ""
             yield from _table_lines(table, room)
+    for composition in page.compositions:
+        yield ""
+        yield from composition_lines(composition, room)
     yield ""
     for note in page.notes:
         yield from textwrap.wrap(f"• {note}", room, subsequent_indent="  ")
-    yield from _fact_lines((*page.marks, *page.facts), room)
+    yield from fact_lines((*page.marks, *page.facts), room)
 
 
-def _fact_lines(facts: Sequence[Fact], room: int) -> Iterator[str]:
+def fact_lines(facts: Sequence[Fact], room: int) -> Iterator[str]:
+    """Write facts below each other, what they say beside what they are about."""
     indent = max(width(fact.label) for fact in facts) + 2
     for fact in facts:
         label = fact.label + " " * (indent - width(fact.label))

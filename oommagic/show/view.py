@@ -186,7 +186,7 @@ def _facts(report: Report) -> Iterator[Fact]:
         idle = "" if device.name in busy else " No line used it."
         yield Fact(label(device.name), _device_words(device) + idle)
     for gpu in sorted(report.gpus, key=lambda gpu: gpu.index):
-        yield Fact(f"GPU {gpu.index} (NVML)", _gpu_words(gpu))
+        yield Fact(f"GPU {gpu.index} (NVML)", gpu_words(gpu))
     yield Fact("Run", ", ".join(_run_words(report)))
 
 
@@ -218,7 +218,8 @@ def _device_words(device: DeviceMemory) -> str:
     )
 
 
-def _gpu_words(gpu: Gpu) -> str:
+def gpu_words(gpu: Gpu) -> str:
+    """Say everything that a GPU's driver said."""
     said = [gpu.name]
     if gpu.total_bytes is not None:
         said.append(f"{format_bytes(gpu.total_bytes)} in all")

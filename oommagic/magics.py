@@ -7,17 +7,18 @@ before and after the cell start and stop the recording. So history, `await`, `Ou
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from IPython.core import magic_arguments
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import publish_display_data
 from traitlets.config import Config
 
 from oommagic import session
+from oommagic.devices import Overview
 from oommagic.errors import OommagicError, UsageError
 from oommagic.ipython_cell import MagicLine, WatchedCell, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
@@ -71,6 +72,37 @@ class OommagicMagics(Magics):
         """
         # The input transformer takes this magic's line away before IPython would call it.
         raise IPythonUsageError("%%oomprofile must be the first line of a cell that IPython runs.")
+
+    @magic_arguments.magic_arguments()
+    @magic_arguments.argument(
+        "size", nargs="*", help="how much memory the device gets, as in 512MB or 1.5 GB"
+    )
+    @magic_arguments.argument(
+        "--like",
+        nargs="+",
+        metavar="CARD",
+        default=[],
+        help="as much memory as TensorFlow gets on this card, as in T4 or A100-40GB",
+    )
+    @line_magic
+    def oomdevice(self, line: str) -> None:
+        """Turn this CPU into a training device, or say what there is to train on.
+
+        The device has TensorFlow's GPU allocator and the memory that was asked for: where that
+        runs out, training stops with the ResourceExhaustedError of a GPU, and the kernel lives.
+        Ask before TensorFlow is imported; the device is for the rest of the process.
+
+        Without a size or a card it lists TensorFlow's devices, this machine's GPUs and the
+        known cards.
+        """
+        asked = _device_asked_for(line)
+        try:
+            if asked.size or asked.like:
+                session.use_device(" ".join(asked.size) or None, like=" ".join(asked.like) or None)
+        except OommagicError as error:
+            raise IPythonUsageError(f"%oomdevice: {error}") from None
+        overview = session.devices()
+        _show_devices(replace(overview, cards=()) if line.strip() else overview)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +183,16 @@ def _parsed(line: str) -> Any:
         raise UsageError(f"{str(error).rstrip('.')}; %%oomprofile? lists the options.") from None
 
 
+def _device_asked_for(line: str) -> Any:
+    try:
+        return magic_arguments.parse_argstring(OommagicMagics.oomdevice, line)
+    except (IPythonUsageError, ValueError) as error:
+        raise IPythonUsageError(
+            f"%oomdevice: {str(error).rstrip('.')}. Ask for a size, as in 512MB, or for a card, "
+            "as in --like T4; %oomdevice alone lists the cards."
+        ) from None
+
+
 def load(shell: Shell) -> None:
     """Add the magics to a shell; once is enough, and twice does no harm."""
     unload(shell)
@@ -184,6 +226,7 @@ def unload(shell: Shell) -> None:
                 profiler.give_up()
                 shell.events.unregister(event, callback)
     shell.magics_manager.magics["cell"].pop("oomprofile", None)
+    shell.magics_manager.magics["line"].pop("oomdevice", None)
     for kind in _RENDERERS:
         shell.display_formatter.formatters[kind].pop(Report, None)
 
@@ -210,6 +253,13 @@ _RENDERERS: dict[str, Callable[..., Any]] = {"text/plain": _as_text, "text/html"
 
 def _show(report: Report) -> None:
     publish_display_data({"text/plain": _render_text(report), "text/html": _render_html(report)})
+
+
+def _show_devices(overview: Overview) -> None:
+    from oommagic.show import devices
+
+    text, html = devices.render_text(overview), devices.render_html(overview)
+    publish_display_data({"text/plain": text, "text/html": html})
 
 
 def _save(report: Report, path: str) -> None:

@@ -12,13 +12,16 @@ from types import CodeType, FrameType, TracebackType
 from typing import Self
 
 from oommagic.cell import CellText, parse_quietly
+from oommagic.devices import Overview
 from oommagic.errors import UsageError
 from oommagic.explain.attribution import profile_of, tracing_notes
-from oommagic.measure.limits import host_limit
+from oommagic.measure.limits import available_bytes, host_limit
+from oommagic.measure.nvml import open_gpus
 from oommagic.measure.recorder import Recorder, Request
 from oommagic.recording import CELL, Listing, Recording
 from oommagic.report import Outcome, Report
 from oommagic.tf import arena
+from oommagic.tf.devices import tensorflow_now
 
 _KEPT_REPORTS = 20
 _LONGEST_MESSAGE = 4000
@@ -97,6 +100,25 @@ def use_device(size: str | int | None = None, *, like: str | None = None) -> are
     It must come before TensorFlow is imported, and holds for the rest of the process.
     """
     return arena.use_device(size, like=like, host_limit_bytes=host_limit().bytes)
+
+
+def devices() -> Overview:
+    """Say what there is to train on: TensorFlow's devices, this machine's GPUs, known cards."""
+    tensorflow, found = tensorflow_now()
+    gpus = open_gpus()
+    try:
+        seen = gpus.read()
+    finally:
+        gpus.close()
+    return Overview(
+        training_device=arena.status(),
+        tensorflow=tensorflow,
+        gpu_status=gpus.status,
+        devices=found,
+        gpus=seen,
+        cards=arena.CARDS,
+        warnings=tuple(arena.warnings(available_bytes(), gpu_count=len(seen))),
+    )
 
 
 def last_report() -> Report:

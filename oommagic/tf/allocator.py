@@ -105,9 +105,9 @@ class Allocators:
         if now is None or self._shared is None:
             return
         wanted = {
-            device.name: _short(device.name)
+            device.name: short_name(device.name)
             for device in context.own_devices(now)
-            if arena.trusts(_short(device.name))
+            if arena.trusts(short_name(device.name))
         }
         readers = self._shared.open(wanted)
         self.names = tuple(wanted[full] for full in readers)
@@ -124,7 +124,7 @@ class Allocators:
             shared.close(readers)
 
 
-def _short(full_name: str) -> str:
+def short_name(full_name: str) -> str:
     """Shorten `/job:worker/replica:0/task:0/device:GPU:1` to `GPU:1`."""
     return full_name.rpartition("device:")[2]
 

@@ -8,9 +8,11 @@ This is the only place that knows which device that is, and when its figures are
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from oommagic.devices import Card
 from oommagic.errors import DeviceRequestError, UsageError
 from oommagic.tf import context
 from oommagic.units import MIB, format_bytes, parse_bytes
@@ -22,22 +24,22 @@ _USE = "TF_CPU_ALLOCATOR_USE_BFC"
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 _TRUE = ("1", "true")
+_GPUS = "CUDA_VISIBLE_DEVICES"
+_NO_GPUS = ("", "-1")
 
 # TensorFlow's own limit where the allocator is asked for without one.
 _UNSAID_LIMIT_MB = 65536
 # Below this a small model does not even get its weights and its first step's scratch memory.
 SMALLEST_BYTES = 32 * MIB
 
-_HOW = "Restart the kernel and run `oommagic.use_device('{size}')` before importing TensorFlow."
 
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A graphics card, and what TensorFlow gets of its memory."""
-
-    name: str
-    usable_bytes: int
-    source: str
+def _how(size: str = "2GB", card: str = "") -> str:
+    """Say how to ask in time for that size, or for that card."""
+    words, argument = (f"--like {card}", f"like={card!r}") if card else (size, repr(size))
+    return (
+        f"Restart the kernel and run `%oomdevice {words}`, or `oommagic.use_device({argument})`, "
+        "before TensorFlow is imported."
+    )
 
 
 def _seen(name: str, megabytes: int, card: str, date: str) -> Card:
@@ -105,7 +107,7 @@ def use_device(
     running = current()
     if running is not None and running.is_running and running.limit_bytes == limit_mb * MIB:
         return running
-    _check_time(f"{limit_mb}MB", running)
+    _check_time(_how(f"{limit_mb}MB", card), running)
     os.environ.update({_USE: "true", _LIMIT: str(limit_mb), _ONEDNN: "0"})
     asked_at = datetime.now(UTC).isoformat(timespec="seconds")
     _requests.append(_Request(limit_mb, asked_at, card))
@@ -144,18 +146,53 @@ def why_not_shown() -> str:
     """Say in one sentence why a process without a GPU shows no device memory."""
     if current() is None:
         return (
-            "TensorFlow has no GPU here and no training device: run "
-            "`oommagic.use_device('2GB')` before importing TensorFlow to see a device's memory."
+            "TensorFlow has no GPU here and no training device: run `%oomdevice 2GB`, or "
+            "`oommagic.use_device('2GB')`, before TensorFlow is imported to see a device's memory."
         )
     if context.has_onednn():
         return (
             "The training device was asked for with oneDNN on, whose figures are not true: "
-            "device memory is not shown. " + _HOW.format(size="2GB")
+            "device memory is not shown. " + _how()
         )
     return (
         "The training device was asked for after TensorFlow had made its devices: "
-        "device memory is not shown. " + _HOW.format(size="2GB")
+        "device memory is not shown. " + _how()
     )
+
+
+def status() -> str:
+    """Say in one sentence whether this CPU is a training device, or will be."""
+    device = current()
+    if device is None:
+        return (
+            "none was asked for: `%oomdevice 2GB` or `%oomdevice --like T4`, before TensorFlow is "
+            "imported, turns this CPU into one."
+        )
+    size = format_bytes(device.limit_bytes)
+    size += f", like {device.like}," if device.like else ""
+    asked = f"asked for at {device.asked_at}" if device.asked_at else "set by the environment"
+    if device.is_running:
+        return f"this CPU is one of {size.rstrip(',')} ({asked})."
+    if context.has_devices() or context.has_onednn():
+        return why_not_shown()
+    return f"this CPU is one of {size} from TensorFlow's first operation on ({asked})."
+
+
+def warnings(available_bytes: int, gpu_count: int) -> Iterator[str]:
+    """Say what keeps the training device from being trained on, or from getting full."""
+    device = current()
+    if device is None:
+        return
+    if gpu_count and os.environ.get(_GPUS) not in _NO_GPUS:
+        yield (
+            "TensorFlow trains on a GPU where it sees one, not on this CPU: hide them by setting "
+            f"{_GPUS}=-1 before TensorFlow is imported."
+        )
+    if not device.is_running and device.limit_bytes > available_bytes:
+        yield (
+            f"Only {format_bytes(available_bytes)} of the host's memory is available just now: "
+            "before this device is full the system may end the kernel. Ask for less."
+        )
 
 
 def _has_figures() -> bool:
@@ -177,7 +214,7 @@ def _has_figures() -> bool:
 
 def _asked_size(size: str | int | None, like: str | None) -> tuple[int, str]:
     if (size is None) == (like is None):
-        raise UsageError("Ask for a size, as in 512MB, or for a card, as in like='T4'.")
+        raise UsageError("Ask for one thing: a size, as in 512MB, or a card's name, as in T4.")
     if like is None:
         return parse_bytes(str(size)), ""
     cards = {_plain(card.name): card for card in CARDS}
@@ -206,12 +243,11 @@ def _check_size(limit_bytes: int, host_bytes: int) -> None:
         )
 
 
-def _check_time(size: str, running: Arena | None) -> None:
+def _check_time(how: str, running: Arena | None) -> None:
     """Refuse what TensorFlow would not listen to any more.
 
     It reads oneDNN's switch at its import, and the arena's two when it makes its first device.
     """
-    how = _HOW.format(size=size)
     if context.has_devices():
         what = "without a training device"
         if running is not None and running.is_running:

@@ -1,0 +1,31 @@
+"""TensorFlow and its devices at this moment, for a reader who runs no cell."""
+
+from oommagic.devices import DeviceNow
+from oommagic.tf import context
+from oommagic.tf.allocator import Allocators, short_name
+
+
+def tensorflow_now() -> tuple[str, tuple[DeviceNow, ...]]:
+    """Say what TensorFlow is at, and list its devices, those without figures too.
+
+    No peak is lost by looking: those that read after this one get it all the same.
+    """
+    if not context.is_imported():
+        return "not imported yet, so it has no devices.", ()
+    allocators = Allocators()
+    try:
+        readings = allocators.read() if allocators.find() else ()
+        measured = {
+            name: DeviceNow(name, current, peak, allocators.limit_bytes(name))
+            for name, (current, peak) in zip(allocators.names, readings, strict=True)
+        }
+    finally:
+        allocators.close()
+    version = context.versions().get("tensorflow", "")
+    words = f"{version} is imported. {allocators.status()}".lstrip()
+    return words, tuple(measured.get(name, DeviceNow(name)) for name in _names())
+
+
+def _names() -> list[str]:
+    now = context.current_context()
+    return [] if now is None else [short_name(device.name) for device in context.own_devices(now)]

@@ -134,6 +134,8 @@ class DeviceMemory:
     peak_bytes: int
     limit_bytes: int | None = None
     source: str = "TensorFlow's allocator"
+    is_part_of_host: bool = False
+    """A training device on the CPU: its memory is the process's own, and counted there too."""
 
 
 @dataclass(frozen=True, slots=True)

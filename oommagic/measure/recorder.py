@@ -28,6 +28,7 @@ from oommagic.measure.ticker import Ticker
 from oommagic.own_builtins import keep_builtins
 from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
 from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
+from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.functions import traced_functions
 
@@ -267,6 +268,7 @@ class Recorder:
                 after_bytes=totals.device_now[name],
                 peak_bytes=peak,
                 limit_bytes=self._devices.limit_bytes(name),
+                is_part_of_host=arena.owns(name),
             )
 
     def _traced_lines(self) -> Iterator[TracedLines]:

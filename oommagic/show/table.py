@@ -133,6 +133,12 @@ def busy_devices(report: Report) -> tuple[str, ...]:
     return tuple(name for name in device_names(report) if name in busy)
 
 
+def devices_on_the_host(report: Report) -> tuple[str, ...]:
+    """Name the busy devices whose memory is a part of the host's."""
+    inside = {device.name for device in report.devices if device.is_part_of_host}
+    return tuple(name for name in busy_devices(report) if name in inside)
+
+
 def all_lines(report: Report) -> tuple[LineUsage, ...]:
     """List the lines of the cell and of its functions."""
     inner = (line for function in report.profile.functions for line in function.lines)
@@ -174,9 +180,13 @@ def _time_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
 
 
 def _host_measures(report: Report) -> Iterable[_Measure]:
-    change = Column("host", "change", "host", "what the line added to the host memory in use")
+    inside = ", ".join(map(label, devices_on_the_host(report)))
+    too = f"; {inside} included" if inside else ""
+    words = f"what the line added to the host memory in use{too}"
+    change = Column("host", "change", "host", words)
     yield _Measure(change, _host_change, _say_change)
-    peak = Column("host", "peak", "host", "the most host memory in use while the line ran")
+    words = f"the most host memory in use while the line ran{too}"
+    peak = Column("host", "peak", "host", words)
     base = report.host.before_bytes
     yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change)
     if has_read_files(report):

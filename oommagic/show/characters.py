@@ -37,6 +37,11 @@ def cut(text: str, room: int) -> str:
     return text[: sum(end < room for end in ends)] + "…"
 
 
+def cut_before(text: str, room: int) -> str:
+    """Shorten a visible text from its beginning: what tells layers apart stands at the end."""
+    return cut(text[::-1], room)[::-1]
+
+
 def _spelled(character: str) -> str:
     category = unicodedata.category(character)
     if category not in _HIDDEN_CATEGORIES or character in _JOINERS:

@@ -1,16 +1,16 @@
 """A report as one piece of HTML: its own style, no script, nothing fetched."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from html import escape
-from importlib.resources import files
-from itertools import groupby
+from itertools import chain, groupby
 
 from oommagic.report import Report
 from oommagic.show.characters import cut
 from oommagic.show.lanes import DrawnLane, DrawnTimeline, Values, draw, runs_of_readings
+from oommagic.show.page import items, page
 from oommagic.show.table import Column, Row, Table
 from oommagic.show.view import Fact, View, view
+from oommagic.show.why_html import composition_parts, verdict_parts
 
 _MOST_SOURCE = 400
 _MOST_WORDS = 120
@@ -23,32 +23,28 @@ _SOURCE_STYLE = "text-align:left;white-space:pre;font-family:monospace"
 
 def render(report: Report) -> str:
     """Say a report in HTML that can stand in any page."""
-    page = view(report)
+    said = view(report)
     parts = (
-        "<div class='oommagic'>",
-        f"<style>{_style()}</style>",
-        *_summary(page),
-        *(_table(table) for table in page.tables if table.rows),
+        *_summary(said),
+        *(_table(table) for table in said.tables if table.rows),
+        *chain.from_iterable(map(composition_parts, said.compositions)),
         *_timeline(draw(report, _MOST_MOMENTS)),
-        *_notes(page.notes),
-        facts(page.marks),
+        *items(said.notes),
+        facts(said.marks),
         "<details><summary>Where the figures come from</summary>",
-        facts(page.facts),
-        "</details></div>",
+        facts(said.facts),
+        "</details>",
     )
-    return "\n".join(parts)
+    return page(parts)
 
 
-@cache
-def _style() -> str:
-    return files("oommagic.show").joinpath("style.css").read_text(encoding="utf-8")
-
-
-def _summary(page: View) -> Iterator[str]:
-    failure = " class='oom-failure'" if page.is_failure else ""
-    yield f"<div{failure}><p class='oom-headline'>{escape(page.headline)}</p>"
-    if page.error:
-        yield f"<p class='oom-error'>{escape(page.error)}</p>"
+def _summary(said: View) -> Iterator[str]:
+    failure = " class='oom-failure'" if said.is_failure else ""
+    yield f"<div{failure}><p class='oom-headline'>{escape(said.headline)}</p>"
+    if said.error:
+        yield f"<p class='oom-error'>{escape(said.error)}</p>"
+    if said.verdict:
+        yield from verdict_parts(said.verdict)
     yield "</div>"
 
 
@@ -207,12 +203,6 @@ def _strip(timeline: DrawnTimeline) -> str:
         for stretch in timeline.stretches
     )
     return f"<div class='oom-lane'>line that ran</div><div class='oom-strip'>{spans}</div>"
-
-
-def _notes(notes: Sequence[str]) -> Iterator[str]:
-    if notes:
-        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-        yield f"<ul class='oom-notes'>{items}</ul>"
 
 
 def facts(said: Sequence[Fact]) -> str:

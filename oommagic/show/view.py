@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 
 from oommagic.report import DeviceMemory, Gpu, Outcome, Report
 from oommagic.show.characters import cut, label, visible
+from oommagic.show.holdings import CompositionView, composition_views
 from oommagic.show.table import (
     Detail,
     Table,
     all_lines,
     busy_devices,
     device_names,
+    devices_on_the_host,
     has_read_files,
     peak_place,
     tables,
 )
+from oommagic.show.verdicts import VerdictView, verdict_view
 from oommagic.units import format_bytes, format_seconds
 
 _MOST_MESSAGE = 300
@@ -48,7 +51,9 @@ class View:
     headline: str
     error: str
     is_failure: bool
+    verdict: VerdictView | None
     tables: tuple[Table, ...]
+    compositions: tuple[CompositionView, ...]
     marks: tuple[Fact, ...]
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
@@ -61,7 +66,9 @@ def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - fro
         headline=f"{_ending(report)}. {_peaks(report)}",
         error=_error(report.outcome),
         is_failure=report.outcome.kind != "finished",
+        verdict=None if report.verdict is None else verdict_view(report.verdict),
         tables=laid_out,
+        compositions=composition_views(report.compositions),
         marks=tuple(_marks(report, laid_out)),
         notes=tuple(map(visible, _notes(report))),
         facts=tuple(replace(fact, text=visible(fact.text)) for fact in _facts(report)),
@@ -112,7 +119,10 @@ def _telling_line(message: str) -> str:
 
 def _peaks(report: Report) -> str:
     host = report.host
-    parts = [f"host peak {_of_limit(host.peak_bytes, host.limit_bytes)}", *_device_peaks(report)]
+    inside = [label(name) for name in devices_on_the_host(report)]
+    included = f", {' and '.join(inside)} included" if inside else ""
+    host_peak = f"host peak {_of_limit(host.peak_bytes, host.limit_bytes)}{included}"
+    parts = [host_peak, *_device_peaks(report)]
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
@@ -161,6 +171,9 @@ def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
         yield Fact("→", "the line that the run ended at")
     if any(cell.is_peak for row in rows for cell in row.cells):
         yield Fact("▲", "the line that made the highest peak of its column")
+    for name in devices_on_the_host(report):
+        words = "runs in the host's memory: its columns are a part of the host's, not beside them"
+        yield Fact(label(name), words)
     if any(line.is_partial for line in all_lines(report)):
         yield Fact(
             "≥ ~",
@@ -198,6 +211,9 @@ def _host_facts(report: Report) -> Iterator[Fact]:
         f"{format_bytes(host.before_bytes)} before, {format_bytes(host.after_bytes)} after, "
         f"peak {format_bytes(host.peak_bytes)}; {exact} ({host.source}).",
     )
+    for device in report.devices:
+        if device.is_part_of_host:
+            yield Fact("of it", _share_words(device))
     if has_read_files(report):
         files = format_bytes(host.file_peak_bytes)
         yield Fact(
@@ -209,6 +225,15 @@ def _host_facts(report: Report) -> Iterator[Fact]:
     if host.children_peak_bytes is not None:
         children = format_bytes(host.children_peak_bytes)
         yield Fact("Children", f"child processes peaked at {children}.")
+
+
+def _share_words(device: DeviceMemory) -> str:
+    """Say how much of the host's memory is a device's: what it keeps for later is not known."""
+    words = f"{label(device.name)} had up to {format_bytes(device.peak_bytes)} in use at once"
+    if device.limit_bytes is None:
+        return f"{words}, and keeps what it once took."
+    most = format_bytes(device.limit_bytes)
+    return f"{words}; with what its allocator keeps for later, {most} at most."
 
 
 def _device_words(device: DeviceMemory) -> str:

@@ -1,0 +1,86 @@
+"""A verdict in words: the cause, where it stands, how sure it is, and what else it might be."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oommagic.report import RuledOut, Verdict
+from oommagic.show.characters import cut, visible
+
+_MOST_SOURCE = 160
+
+_CONFIDENCES = {
+    "certain": "This is certain:",
+    "likely": "This is likely, though not proven:",
+    "possible": "This is possible; other causes would fit, too:",
+}
+
+_CAUSES = {
+    "none": "nothing ran out",
+    "step too big": "a step too big for the device",
+    "growth": "memory that grows",
+    "left behind": "memory left behind by what ran before",
+    "another process": "another process on the device",
+    "data on the device": "the data set on the device",
+    "fragmentation": "fragmentation",
+    "host memory": "host memory",
+    "a limit": "a limit that someone set",
+    "compiling": "compiling or autotuning",
+    "evaluation": "validation or prediction",
+    "unknown": "another cause",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictView:
+    """What a page says of a verdict, in the order in which it says it."""
+
+    sentence: str
+    is_quiet: bool
+    """Nothing is wrong: the sentence stands alone."""
+    places: str = ""
+    source: str = ""
+    """The user's line, which `places` names last."""
+    confidence: str = ""
+    evidence: tuple[str, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+
+
+def verdict_view(verdict: Verdict) -> VerdictView:
+    """Put a verdict into words."""
+    sentence = visible(verdict.sentence)
+    if verdict.cause == "none":
+        return VerdictView(sentence, is_quiet=True)
+    confidence = _CONFIDENCES[verdict.confidence]
+    return VerdictView(
+        sentence,
+        is_quiet=False,
+        places=visible(" · ".join(_places(verdict))),
+        source="" if verdict.line_number is None else cut(_source(verdict), _MOST_SOURCE),
+        confidence=confidence if verdict.evidence else f"{confidence.rstrip(':')}.",
+        evidence=tuple(map(visible, verdict.evidence)),
+        ruled_out=tuple(map(_ruled_out, verdict.ruled_out)),
+    )
+
+
+def _places(verdict: Verdict) -> Iterator[str]:
+    if verdict.layer:
+        yield f"layer {verdict.layer}"
+    if verdict.owner:
+        yield f"object {verdict.owner}"
+    if verdict.line_number is not None:
+        yield f"line {verdict.line_number}{_file(verdict)}{':' if _source(verdict) else ''}"
+
+
+def _file(verdict: Verdict) -> str:
+    failure = verdict.failure
+    if failure is None or not failure.filename or failure.line_number != verdict.line_number:
+        return ""
+    return f" of {failure.filename}"
+
+
+def _source(verdict: Verdict) -> str:
+    return visible(verdict.line_source).strip()
+
+
+def _ruled_out(other: RuledOut) -> str:
+    return visible(f"{_CAUSES[other.cause]}: {other.reason}")

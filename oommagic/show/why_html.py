@@ -1,0 +1,114 @@
+"""What filled a device, and why it ran out, as HTML."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from oommagic.report import Composition, Verdict
+from oommagic.show.characters import cut_before
+from oommagic.show.holdings import CompositionView, Holder, Part, composition_views
+from oommagic.show.page import items, page
+from oommagic.show.verdicts import VerdictView, verdict_view
+
+# A notebook that JupyterLab does not trust loses the style sheet and keeps this.
+_WORDS = " class='oom-words' style='text-align:left'"
+_MOST_NAME = 80
+
+_COLUMNS = (
+    ("held by", True),
+    ("kind", True),
+    ("bytes", False),
+    ("share", False),
+    ("count", False),
+    ("shape and type", True),
+)
+"""The head of each column, and whether words stand in it."""
+
+
+def why_html(verdict: Verdict, compositions: Sequence[Composition] = ()) -> str:
+    """Say a verdict, and what filled the devices, in HTML that can stand in any page."""
+    view = verdict_view(verdict)
+    failure = "" if view.is_quiet else " class='oom-failure'"
+    parts = [f"<div{failure}>", *verdict_parts(view), "</div>"]
+    for composition in composition_views(compositions):
+        parts += composition_parts(composition)
+    return page(parts)
+
+
+def verdict_parts(verdict: VerdictView) -> Iterator[str]:
+    """Say the cause, where it stands, its evidence, and, folded, what else was considered."""
+    if verdict.is_quiet:
+        yield f"<p>{escape(verdict.sentence)}</p>"
+        return
+    yield f"<p class='oom-why'>{escape(verdict.sentence)}</p>"
+    if verdict.places:
+        source = f" <span class='oom-code'>{escape(verdict.source)}</span>"
+        yield f"<p>{escape(verdict.places)}{source if verdict.source else ''}</p>"
+    yield f"<p>{verdict.confidence}</p>"
+    yield from items(verdict.evidence)
+    if verdict.ruled_out:
+        yield "<details><summary>What else was considered</summary>"
+        yield from items(verdict.ruled_out)
+        yield "</details>"
+
+
+def composition_parts(composition: CompositionView) -> Iterator[str]:
+    """Draw the kinds as one bar with their names and figures, and the table of holders."""
+    yield f"<p class='oom-title'>{escape(composition.title)}</p>"
+    yield f"<p>{escape(composition.note)}</p>"
+    # The list below says all that the bar shows.
+    stretches = "".join(map(_stretch, composition.parts))
+    yield f"<div class='oom-stack' aria-hidden='true'>{stretches}</div>"
+    yield f"<ul class='oom-kinds'>{''.join(_kinds(composition))}</ul>"
+    yield "<div class='oom-scroll'><table class='oom-lines oom-holders'><thead>"
+    yield _heads()
+    yield "</thead><tbody>"
+    yield from map(_row, (*composition.holders, composition.total))
+    yield "</tbody></table></div>"
+
+
+def _stretch(part: Part) -> str:
+    # The name is drawn by the style sheet: without one it would be said twice.
+    return (
+        f"<span class='{_kind_class(part)}' style='width:{part.fraction:.2%}' "
+        f"data-name='{part.name}' title='{part.name}: {_figures(part)}'></span>"
+    )
+
+
+def _kinds(composition: CompositionView) -> Iterator[str]:
+    for part in composition.parts:
+        swatch = f"<span class='oom-swatch {_kind_class(part)}'></span>"
+        yield f"<li>{swatch}{part.name} {_figures(part)}</li>"
+    total = composition.total
+    exact = _unbroken(composition.exact_total)
+    yield f"<li>{total.name} {_unbroken(total.bytes_text)} = {exact}</li>"
+
+
+def _kind_class(part: Part) -> str:
+    return f"oom-kind-{part.kind.replace(' ', '-')}"
+
+
+def _figures(text: Part | Holder) -> str:
+    return f"{_unbroken(text.bytes_text)} ({_unbroken(text.percent_text)})"
+
+
+def _unbroken(figure: str) -> str:
+    """Keep a figure and its unit on one line, in whatever style."""
+    return escape(figure).replace(" ", "\u00a0")
+
+
+def _heads() -> str:
+    heads = (
+        f"<th scope='col'{_WORDS if is_words else ''}>{head}</th>" for head, is_words in _COLUMNS
+    )
+    return f"<tr>{''.join(heads)}</tr>"
+
+
+def _row(holder: Holder) -> str:
+    texts = (holder.kind, holder.bytes_text, holder.percent_text, holder.count_text, holder.tensor)
+    cells = (
+        f"<td{_WORDS if is_words else ''}>{_unbroken(text)}</td>"
+        for text, (_, is_words) in zip(texts, _COLUMNS[1:], strict=True)
+    )
+    name = escape(cut_before(holder.name, _MOST_NAME))
+    head = f"<th scope='row'{_WORDS} title='{escape(holder.name)}'>{name}</th>"
+    return f"<tr>{head}{''.join(cells)}</tr>"

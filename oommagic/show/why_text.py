@@ -1,0 +1,111 @@
+"""What filled a device, and why it ran out, as plain text."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from oommagic.report import Composition, Verdict
+from oommagic.show.characters import cut, cut_before, width
+from oommagic.show.holdings import CompositionView, Holder, Part, composition_views
+from oommagic.show.terminal import room_of
+from oommagic.show.verdicts import VerdictView, verdict_view
+
+_LEAD = "Why: "
+_INDENT = " " * len(_LEAD)
+_GAP = "  "
+_LEAST_NAME = 16
+_LONGEST_BAR = 24
+_PARTS_OF_A_SIGN = " ▏▎▍▌▋▊▉█"
+
+
+def why_text(
+    verdict: Verdict, compositions: Sequence[Composition] = (), columns: int | None = None
+) -> str:
+    """Say a verdict, and what filled the devices, in at most so many columns."""
+    room = room_of(columns)
+    lines = list(verdict_lines(verdict_view(verdict), room))
+    for view in composition_views(compositions):
+        lines += ["", *composition_lines(view, room)]
+    return "\n".join(lines)
+
+
+def verdict_lines(verdict: VerdictView, room: int) -> Iterator[str]:
+    """Say the cause, where it stands, its evidence, and what else was considered."""
+    if verdict.is_quiet:
+        yield from textwrap.wrap(verdict.sentence, room)
+        return
+    yield from textwrap.wrap(_LEAD + verdict.sentence, room, subsequent_indent=_INDENT)
+    if verdict.places:
+        yield cut(f"{_INDENT}{verdict.places} {verdict.source}".rstrip(), room)
+    yield _INDENT + verdict.confidence
+    yield from _items(verdict.evidence, room)
+    if verdict.ruled_out:
+        yield f"{_INDENT}What else was considered:"
+        yield from _items(verdict.ruled_out, room)
+
+
+def composition_lines(composition: CompositionView, room: int) -> Iterator[str]:
+    """Say the kinds with their bars, then the largest holders, each with the sum."""
+    yield from textwrap.wrap(composition.title, room)
+    yield from textwrap.wrap(composition.note, room)
+    yield ""
+    yield from _kind_lines(composition)
+    yield ""
+    yield from _holder_lines(composition, room)
+
+
+def _items(texts: Sequence[str], room: int) -> Iterator[str]:
+    for text in texts:
+        first, others = f"{_INDENT}• ", f"{_INDENT}  "
+        yield from textwrap.wrap(text, room, initial_indent=first, subsequent_indent=others)
+
+
+def _kind_lines(composition: CompositionView) -> Iterator[str]:
+    total = composition.total
+    figures: list[Part | Holder] = [*composition.parts, total]
+    names = max(len(text.name) for text in figures)
+    sizes = max(len(text.bytes_text) for text in figures)
+    for part in composition.parts:
+        yield f"{_figures(part, names, sizes)}{_GAP}{_bar(part.fraction)}".rstrip()
+    yield f"{_figures(total, names, sizes)}{_GAP}= {composition.exact_total}"
+
+
+def _figures(text: Part | Holder, names: int, sizes: int) -> str:
+    return f"{text.name:<{names}}{_GAP}{text.bytes_text:>{sizes}}{_GAP}{text.percent_text:>5}"
+
+
+def _bar(fraction: float) -> str:
+    eighths = round(fraction * _LONGEST_BAR * 8)
+    return "█" * (eighths // 8) + _PARTS_OF_A_SIGN[eighths % 8].strip()
+
+
+def _holder_lines(composition: CompositionView, room: int) -> Iterator[str]:
+    heads = Holder("held by", "kind", "bytes", "share", "count", "shape and type")
+    rows = [heads, *composition.holders, composition.total]
+    middles = _middles(rows)
+    tensors = max(width(row.tensor) for row in rows)
+    names = max(width(row.name) for row in rows)
+    spare = room - len(middles[0]) - 2 * len(_GAP)
+    names = min(names, max(_LEAST_NAME, spare - tensors))
+    lines = [
+        f"{_name(row.name, names)}{_GAP}{middle}{_GAP}{cut(row.tensor, spare - names)}".rstrip()
+        for row, middle in zip(rows, middles, strict=True)
+    ]
+    yield lines[0]
+    yield "─" * room
+    yield from lines[1:]
+
+
+def _middles(rows: Sequence[Holder]) -> list[str]:
+    """Lay out the columns that are never cut: kind, bytes, share and count."""
+    kinds = max(len(row.kind) for row in rows)
+    sizes = max(len(row.bytes_text) for row in rows)
+    return [
+        f"{row.kind:<{kinds}}{_GAP}{row.bytes_text:>{sizes}}{_GAP}{row.percent_text:>5}{_GAP}"
+        f"{row.count_text:>5}"
+        for row in rows
+    ]
+
+
+def _name(name: str, room: int) -> str:
+    shown = cut_before(name, room)
+    return shown + " " * (room - width(shown))

@@ -2,26 +2,33 @@
 
 import math
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
 from hypothesis import strategies as st
 
 from oommagic.report import (
+    Composition,
     DeviceMemory,
     DeviceUsage,
     Engine,
+    Failure,
     FunctionProfile,
     Gpu,
+    Holding,
+    HoldingKind,
     HostMemory,
     Lane,
     LineUsage,
     Outcome,
     Profile,
     Report,
+    RuledOut,
     Timeline,
+    Verdict,
 )
 from oommagic.units import GIB, MIB
 
+_Value = TypeVar("_Value")
 Unit = Literal["bytes", "percent", "bytes/s", "celsius", "watts"]
 
 MONITORING = Engine("monitoring", "Python 3.12 has it, and nothing else was using it.")
@@ -64,6 +71,9 @@ model.compile(
 print("数据 ready 🚀", images.shape)
 model.fit(images, labels, batch_size=256, epochs=5, validation_split=0.1, verbose=2)
 model.save("model.keras")"""
+
+
+WEIGHT_KINDS: tuple[tuple[HoldingKind, int], ...] = (("weights", 2), ("optimizer slots", 4))
 
 
 def failed_training() -> Report:
@@ -114,6 +124,8 @@ def failed_training() -> Report:
         gpus=(Gpu(0, "NVIDIA T4", 15 * GIB, 2100 * MIB, 87.0, 66.0, 61.0),),
         notes=("TensorFlow was imported on line 1; device figures begin there.",),
         versions=VERSIONS,
+        compositions=(what_training_held(),),
+        verdict=too_big_a_step(),
     )
     return replace(report, timeline=_training_timeline())
 
@@ -178,6 +190,83 @@ def hot_loop() -> Report:
         host=replace(HOST, children_peak_bytes=0),
         versions=VERSIONS,
     )
+
+
+def too_big_a_step() -> Verdict:
+    """Make the verdict on that training, with all that a verdict can say."""
+    return Verdict(
+        "step too big",
+        "One training step at batch size 256 needs more than the 7.81 GB that GPU:0 has: "
+        "block_0/conv2d_0 asked for 6.00 GB when 2.73 GB were in use.",
+        evidence=(
+            "The first step ran out, so nothing had time to grow.",
+            "Of what was held, 38 % were activations, which grow with the batch size.",
+            "5.08 GB were free, in one block.",
+        ),
+        ruled_out=(
+            RuledOut("growth", "no step had ended before."),
+            RuledOut("left behind", "7.00 MB were in use when the line began."),
+            RuledOut("another process", "others hold 2.05 GB of the card, beyond that limit."),
+            RuledOut("fragmentation", "all that was free was one block."),
+        ),
+        confidence="certain",
+        line_number=25,
+        line_source="model.fit(images, labels, batch_size=256, epochs=5, validation_split=0.1, "
+        "verbose=2)",
+        layer="block_0/conv2d_0",
+        owner="model",
+        failure=Failure(
+            "allocation",
+            "device",
+            "OOM when allocating tensor with shape[256,256,128,128]",
+            asked_bytes=6 * GIB,
+            shape=(256, 256, 128, 128),
+            dtype="float",
+            layer="block_0/conv2d_0",
+            line_number=25,
+        ),
+    )
+
+
+def what_training_held() -> Composition:
+    """Make the composition of that device as it ran out."""
+    sizes = (32, 64, 128, 256)
+    named = [
+        Holding("data", 48 * MIB, owner="images[:256]", shape=(256, 128, 128, 3), dtype="float32"),
+        *(
+            Holding(
+                "activations",
+                512 * MIB // (place + 1) + 4096,
+                f"functional/block_{place}/conv2d_{place}",
+                "Relu",
+                shape=(256, 128 >> place, 128 >> place, filters),
+                dtype="float32",
+            )
+            for place, filters in enumerate(sizes)
+        ),
+        *(
+            Holding(
+                kind,
+                3 * filters * 3000,
+                f"conv2d_{filters}",
+                shape=(3, 3, 3, filters),
+                dtype="float32",
+                count=count,
+            )
+            for filters in sizes
+            for kind, count in WEIGHT_KINDS
+        ),
+        Holding("gradients", 811 * MIB, "functional/block_0/conv2d_0", count=2),
+        Holding(
+            "gradients", 120 * MIB, "functional/block_0/conv2d_0", shape=(64,), dtype="float32"
+        ),
+        Holding("workspace", 730 * MIB, "functional/block_1/conv2d_1", "Conv2DBackpropFilter"),
+        Holding("loss and metrics", 1024, "compile_loss", shape=(), dtype="float32", count=3),
+        Holding("rounding", 3_214_592),
+        Holding("unknown", 11 * MIB, op="cluster_0_1/xla_run"),
+    ]
+    total = sum(holding.bytes for holding in named)
+    return Composition("GPU:0", "failure", total, tuple(named), "tape", "The first of 3 steps.")
 
 
 def empty_cell() -> Report:
@@ -248,16 +337,54 @@ def hostile() -> Report:
         ),
         notes=(HOSTILE,),
         versions={HOSTILE: HOSTILE},
+        compositions=(hostile_composition(),),
+        verdict=hostile_verdict(),
+    )
+
+
+def hostile_composition() -> Composition:
+    """Make a composition whose every text tries to break out of the page."""
+    held = Holding("tensors", MIB, HOSTILE, HOSTILE, HOSTILE, (1, 2), HOSTILE)
+    return Composition(HOSTILE, "peak", MIB, (held,), "names", HOSTILE)
+
+
+def hostile_verdict() -> Verdict:
+    """Make a verdict whose every text tries to break out of the page."""
+    failure = Failure("python", "host", HOSTILE, line_number=1, filename=HOSTILE)
+    return Verdict(
+        "host memory",
+        HOSTILE,
+        (HOSTILE,),
+        (RuledOut("growth", HOSTILE),),
+        line_number=1,
+        line_source=HOSTILE,
+        layer=HOSTILE,
+        owner=HOSTILE,
+        failure=failure,
     )
 
 
 def any_report() -> st.SearchStrategy[Report]:
     """Draw any report that the types allow, sensible or not."""
+    return _any(Report)
+
+
+def any_verdict() -> st.SearchStrategy[Verdict]:
+    """Draw any verdict that the types allow, sensible or not."""
+    return _any(Verdict)
+
+
+def any_composition() -> st.SearchStrategy[Composition]:
+    """Draw any composition that the types allow, whether it adds up or not."""
+    return _any(Composition)
+
+
+def _any(kind: type[_Value]) -> st.SearchStrategy[_Value]:
     finite = st.floats(allow_nan=False, allow_infinity=False)
     figures = st.integers(-(2**63) + 1, 2**63 - 1)
     st.register_type_strategy(float, finite)
     st.register_type_strategy(int, figures)
-    return cast("st.SearchStrategy[Report]", st.from_type(Report))
+    return cast("st.SearchStrategy[_Value]", st.from_type(kind))
 
 
 def _ran(  # noqa: PLR0913 - a line has that many figures

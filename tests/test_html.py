@@ -14,12 +14,17 @@ from samples import (
     empty_cell,
     failed_training,
     hostile,
+    hostile_composition,
+    hostile_verdict,
     hot_loop,
     short_cell,
+    too_big_a_step,
+    what_training_held,
 )
 
-from oommagic.report import Report
+from oommagic.report import Report, Verdict
 from oommagic.show.html import render
+from oommagic.show.why_html import why_html
 
 SAMPLES = [failed_training, short_cell, hot_loop, empty_cell, eight_gpus, hostile]
 
@@ -34,7 +39,7 @@ PAGES = {
 }
 
 # For each text of the page: its contrast with the darkest or lightest ground that it stands on,
-# bars included.
+# bars and what the style sheet writes included.
 CONTRASTS = """(ground) => {
   const parse = (text) => {
     const [r, g, b, a] = text.match(/[\\d.]+%?/g);
@@ -58,7 +63,8 @@ CONTRASTS = """(ground) => {
   const page = parse(ground).slice(0, 3);
   const texts = [...document.querySelectorAll('.oommagic *')].filter((element) =>
     [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())
-    && element.tagName !== 'STYLE' && element.tagName !== 'title');
+    && element.tagName !== 'STYLE' && element.tagName !== 'title'
+    || !['none', '""'].includes(getComputedStyle(element, '::after').content));
   return texts.map((element) => {
     let grounds = [page];
     const chain = [];
@@ -160,6 +166,37 @@ def test_a_page_says_what_the_text_says() -> None:
     assert "TensorFlow was imported on line 1" in said
 
 
+def test_a_verdict_stands_under_the_headline_its_rivals_folded() -> None:
+    page = render(failed_training())
+    places = [page.index(words) for words in ("oom-headline'", "<p class='oom-why'", "<table")]
+    assert places == sorted(places)
+    said = Tags(page).text
+    assert "This is certain:The first step ran out" in said.replace("\n", "")
+    assert "<summary>What else was considered</summary>\n<ul class='oom-notes'><li>memory" in page
+
+
+def test_where_nothing_ran_out_a_page_has_one_quiet_line() -> None:
+    page = why_html(Verdict("none", "Nothing ran out.", ("evidence",)))
+    assert "<p>Nothing ran out.</p>" in page
+    assert "oom-failure'" not in page
+    assert "evidence" not in page
+
+
+def test_kinds_are_named_with_figures_beside_their_bar() -> None:
+    said = Tags(why_html(too_big_a_step(), [what_training_held()])).text
+    assert "activations 1,067 MB (38 %)" in said.replace("\N{NO-BREAK SPACE}", " ")
+    assert "in all 2,798 MB = 2,933,903,786 bytes" in said.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_verdict_by_itself_is_harmless_and_looks_as_in_a_report() -> None:
+    assert_harmless(why_html(hostile_verdict(), [hostile_composition()]))
+    alone = why_html(too_big_a_step(), [what_training_held()])
+    _, _, body = alone.partition("<div class='oom-failure'>\n")
+    assert "oom-why" in body
+    assert "oom-stack" in body
+    assert set(body.splitlines()) <= set(render(failed_training()).splitlines())
+
+
 def test_table_heads_have_a_scope() -> None:
     heads = [attributes for tag, attributes in Tags(render(hot_loop())).tags if tag == "th"]
     assert {head["scope"] for head in heads} == {"col", "colgroup", "row"}
@@ -231,6 +268,18 @@ def test_bars_are_as_long_as_their_share(browser: Any) -> None:
     )
     assert sizes[-1].startswith("100% ")
     assert sizes[0].startswith(f"{100 * (930 - 612) / (1240 - 612):.1f}% ")
+
+
+@pytest.mark.browser
+def test_stretches_of_the_bar_are_as_long_as_their_share(browser: Any) -> None:
+    page = opened(browser, failed_training())
+    sizes = page.eval_on_selector_all(
+        ".oom-stack span", "all => all.map((s) => s.offsetWidth / s.parentElement.offsetWidth)"
+    )
+    held = what_training_held()
+    activations = sum(one.bytes for one in held.holdings if one.kind == "activations")
+    assert sizes[0] == pytest.approx(activations / held.total_bytes, abs=0.002)
+    assert sum(sizes) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.browser

@@ -148,14 +148,13 @@ def _holder_name(holding: Holding) -> str:
 
 def _tensor(holdings: Sequence[Holding]) -> str:
     """Say the shape and type that all have, or those of the largest."""
-    known = [holding for holding in holdings if holding.shape is not None]
-    if not known:
+    largest = max(holdings, key=lambda holding: holding.bytes)
+    if largest.shape is None:
         return ""
-    largest = max(known, key=lambda holding: holding.bytes)
     alike = {(holding.shape, holding.dtype) for holding in holdings} == {
         (largest.shape, largest.dtype)
     }
-    sizes = "×".join(map(str, largest.shape or ())) or "scalar"
+    sizes = "×".join(map(str, largest.shape)) or "scalar"
     return visible(f"{'' if alike else 'largest: '}{sizes} {largest.dtype}".rstrip())
 
 

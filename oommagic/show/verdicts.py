@@ -37,9 +37,10 @@ class VerdictView:
     sentence: str
     is_quiet: bool
     """Nothing is wrong: the sentence stands alone."""
-    places: str = ""
+    line: str = ""
     source: str = ""
-    """The user's line, which `places` names last."""
+    things: str = ""
+    """The layer and the object that it is about."""
     confidence: str = ""
     evidence: tuple[str, ...] = ()
     ruled_out: tuple[str, ...] = ()
@@ -54,32 +55,29 @@ def verdict_view(verdict: Verdict) -> VerdictView:
     return VerdictView(
         sentence,
         is_quiet=False,
-        places=visible(" · ".join(_places(verdict))),
-        source="" if verdict.line_number is None else cut(_source(verdict), _MOST_SOURCE),
+        line=visible(_line(verdict)),
+        source=cut(visible(verdict.line_source).strip(), _MOST_SOURCE),
+        things=visible(" · ".join(_things(verdict))),
         confidence=confidence if verdict.evidence else f"{confidence.rstrip(':')}.",
         evidence=tuple(map(visible, verdict.evidence)),
         ruled_out=tuple(map(_ruled_out, verdict.ruled_out)),
     )
 
 
-def _places(verdict: Verdict) -> Iterator[str]:
+def _line(verdict: Verdict) -> str:
+    if verdict.line_number is None:
+        return ""
+    failure = verdict.failure
+    is_elsewhere = failure and failure.filename and failure.line_number == verdict.line_number
+    file = f" of {failure.filename}" if failure and is_elsewhere else ""
+    return f"line {verdict.line_number}{file}"
+
+
+def _things(verdict: Verdict) -> Iterator[str]:
     if verdict.layer:
         yield f"layer {verdict.layer}"
     if verdict.owner:
         yield f"object {verdict.owner}"
-    if verdict.line_number is not None:
-        yield f"line {verdict.line_number}{_file(verdict)}{':' if _source(verdict) else ''}"
-
-
-def _file(verdict: Verdict) -> str:
-    failure = verdict.failure
-    if failure is None or not failure.filename or failure.line_number != verdict.line_number:
-        return ""
-    return f" of {failure.filename}"
-
-
-def _source(verdict: Verdict) -> str:
-    return visible(verdict.line_source).strip()
 
 
 def _ruled_out(other: RuledOut) -> str:

@@ -40,9 +40,12 @@ def verdict_parts(verdict: VerdictView) -> Iterator[str]:
         yield f"<p>{escape(verdict.sentence)}</p>"
         return
     yield f"<p class='oom-why'>{escape(verdict.sentence)}</p>"
-    if verdict.places:
-        source = f" <span class='oom-code'>{escape(verdict.source)}</span>"
-        yield f"<p>{escape(verdict.places)}{source if verdict.source else ''}</p>"
+    if verdict.line or verdict.source:
+        colon = ": " if verdict.line and verdict.source else ""
+        source = f"<span class='oom-code'>{escape(verdict.source)}</span>"
+        yield f"<p>{escape(verdict.line)}{colon}{source}</p>"
+    if verdict.things:
+        yield f"<p>{escape(verdict.things)}</p>"
     yield f"<p>{verdict.confidence}</p>"
     yield from items(verdict.evidence)
     if verdict.ruled_out:
@@ -68,16 +71,17 @@ def composition_parts(composition: CompositionView) -> Iterator[str]:
 
 def _stretch(part: Part) -> str:
     # The name is drawn by the style sheet: without one it would be said twice.
+    name = escape(part.name)
     return (
         f"<span class='{_kind_class(part)}' style='width:{part.fraction:.2%}' "
-        f"data-name='{part.name}' title='{part.name}: {_figures(part)}'></span>"
+        f"data-name='{name}' title='{name}: {_figures(part)}'></span>"
     )
 
 
 def _kinds(composition: CompositionView) -> Iterator[str]:
     for part in composition.parts:
         swatch = f"<span class='oom-swatch {_kind_class(part)}'></span>"
-        yield f"<li>{swatch}{part.name} {_figures(part)}</li>"
+        yield f"<li>{swatch}{escape(part.name)} {_figures(part)}</li>"
     total = composition.total
     exact = _unbroken(composition.exact_total)
     yield f"<li>{total.name} {_unbroken(total.bytes_text)} = {exact}</li>"

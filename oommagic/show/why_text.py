@@ -12,8 +12,8 @@ from oommagic.show.verdicts import VerdictView, verdict_view
 _LEAD = "Why: "
 _INDENT = " " * len(_LEAD)
 _GAP = "  "
-_LEAST_NAME = 16
-_LONGEST_BAR = 24
+_LEAST_NAME = 24
+_LONGEST_BAR = 30
 _PARTS_OF_A_SIGN = " ▏▎▍▌▋▊▉█"
 
 
@@ -34,8 +34,9 @@ def verdict_lines(verdict: VerdictView, room: int) -> Iterator[str]:
         yield from textwrap.wrap(verdict.sentence, room)
         return
     yield from textwrap.wrap(_LEAD + verdict.sentence, room, subsequent_indent=_INDENT)
-    if verdict.places:
-        yield cut(f"{_INDENT}{verdict.places} {verdict.source}".rstrip(), room)
+    line = ": ".join(filter(None, (verdict.line, verdict.source)))
+    yield from _indented(cut(line, room - len(_INDENT)), room)
+    yield from _indented(verdict.things, room)
     yield _INDENT + verdict.confidence
     yield from _items(verdict.evidence, room)
     if verdict.ruled_out:
@@ -53,6 +54,10 @@ def composition_lines(composition: CompositionView, room: int) -> Iterator[str]:
     yield from _holder_lines(composition, room)
 
 
+def _indented(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, room, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
 def _items(texts: Sequence[str], room: int) -> Iterator[str]:
     for text in texts:
         first, others = f"{_INDENT}• ", f"{_INDENT}  "
@@ -66,7 +71,9 @@ def _kind_lines(composition: CompositionView) -> Iterator[str]:
     sizes = max(len(text.bytes_text) for text in figures)
     for part in composition.parts:
         yield f"{_figures(part, names, sizes)}{_GAP}{_bar(part.fraction)}".rstrip()
-    yield f"{_figures(total, names, sizes)}{_GAP}= {composition.exact_total}"
+    last = _figures(total, names, sizes)
+    yield "─" * len(last)
+    yield f"{last}{_GAP}= {composition.exact_total}"
 
 
 def _figures(text: Part | Holder, names: int, sizes: int) -> str:
@@ -90,9 +97,8 @@ def _holder_lines(composition: CompositionView, room: int) -> Iterator[str]:
         f"{_name(row.name, names)}{_GAP}{middle}{_GAP}{cut(row.tensor, spare - names)}".rstrip()
         for row, middle in zip(rows, middles, strict=True)
     ]
-    yield lines[0]
-    yield "─" * room
-    yield from lines[1:]
+    rule = "─" * max(map(width, lines))
+    yield from (lines[0], rule, *lines[1:-1], rule, lines[-1])
 
 
 def _middles(rows: Sequence[Holder]) -> list[str]:

@@ -1,0 +1,224 @@
+"""Who held what of a device's memory at one moment: a tape replayed, and the names laid over it.
+
+Each chunk that the allocator had handed out is charged once: what was asked for to its owner,
+what the allocator gave beyond that to `rounding`, and what nobody can name to `unknown`. So the
+holdings add up to the allocator's own figure.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from oommagic.explain.ownership import LASTING, Claim, apart, owners_at
+from oommagic.explain.replay import Chunk, failing_event, moment_after, peak_event
+from oommagic.recording import Held, Tape
+from oommagic.report import Composition, Failure, Holding
+from oommagic.units import format_bytes
+
+_MOST_HOLDINGS = 400
+
+_FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
+_NUMBER = re.compile(r"_\d+$")
+_ITEM = re.compile(r"\[[^\[\]]*\]$")
+
+
+def composition_at_peak(
+    tape: Tape,
+    held_before: Iterable[Held],
+    held_after: Iterable[Held],
+    run_peak_bytes: int | None = None,
+) -> Composition:
+    """Tell who held what when the device was fullest on the tape.
+
+    `run_peak_bytes` is the allocator's peak of the whole run: where it is higher, that is said.
+    """
+    composition = _composition(tape, peak_event(tape), "peak", _Names(held_before, held_after))
+    highest = run_peak_bytes or 0
+    if highest <= composition.total_bytes:
+        return composition
+    note = (
+        f"{_recorded_part(tape, composition.total_bytes)} The peak of the whole run was "
+        f"{format_bytes(highest)}, when nothing was recorded."
+    )
+    return replace(composition, note=note)
+
+
+def composition_at_failure(
+    tape: Tape,
+    held_before: Iterable[Held],
+    held_after: Iterable[Held],
+    failure: Failure | None,
+) -> Composition:
+    """Tell who held what when an allocation failed; if the tape had ended by then, at its peak."""
+    names = _Names(held_before, held_after)
+    if tape.is_whole:
+        return _composition(tape, failing_event(tape, failure), "failure", names)
+    composition = _composition(tape, peak_event(tape), "peak", names)
+    part = _recorded_part(tape, composition.total_bytes)
+    return replace(composition, note=f"{part} It ran out later, when nothing was recorded.")
+
+
+def composition_of_names(
+    device: str,
+    in_use_bytes: int,
+    held: Iterable[Held],
+    moment: Literal["peak", "failure"] = "peak",
+) -> Composition:
+    """Tell what names hold of a device where there is no tape; the rest is unknown."""
+    claims = [Claim(one, one.bytes) for one in _on(device, held)]
+    parts, left = _settled(apart(claims), in_use_bytes)
+    return Composition(device, moment, in_use_bytes, _holdings(parts, left), "names")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What names held when the run began, and when it had ended."""
+
+    before: Iterable[Held]
+    after: Iterable[Held]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one piece of memory is, before pieces that are alike are merged."""
+
+    holding: Holding
+    rounding_bytes: int
+
+
+def _on(device: str, held: Iterable[Held]) -> list[Held]:
+    """Give what is held on a device, in an order of its own, the whole before its parts."""
+    ours = [one for one in held if one.device == device]
+    return sorted(ours, key=lambda one: (one.address, -one.bytes, one.owner, one.kind, one.layer))
+
+
+def _recorded_part(tape: Tape, bytes_: int) -> str:
+    """Say of which part of the run the figures are."""
+    steps = max(Counter(name for _, _, name in tape.steps).values(), default=0)
+    part = {0: "of what was recorded", 1: "of the first step"}.get(
+        steps, f"of the first {steps} steps"
+    )
+    return f"At the highest point {part}: {format_bytes(bytes_)}."
+
+
+def _composition(
+    tape: Tape, event: int, called: Literal["peak", "failure"], names: _Names
+) -> Composition:
+    moment = moment_after(tape, event)
+    before, after = _on(tape.device, names.before), _on(tape.device, names.after)
+    owners = owners_at(tape, moment, before, after)
+    parts = [_taped_part(tape, chunk, owners.of_taped.get(chunk.address)) for chunk in moment.taped]
+    left = moment.total_bytes - sum(chunk.bytes for chunk in moment.taped)
+    settled, unknown = _settled(owners.of_earlier, left)
+    holdings = _holdings([*parts, *settled], unknown)
+    return Composition(tape.device, called, moment.total_bytes, holdings, "tape")
+
+
+def _taped_part(tape: Tape, chunk: Chunk, held: Held | None) -> _Part:
+    """Describe a chunk by the name that holds it, else by the op that asked for it."""
+    op = tape.op_numbers[chunk.began]
+    role = tape.roles[op]
+    shape, dtype = tape.tensors[tape.tensor_numbers[chunk.began]]
+    holding = Holding(
+        kind=role.kind,
+        bytes=chunk.requested_bytes,
+        layer=role.layer,
+        op=_short(tape.ops[op], role.layer),
+        shape=shape,
+        dtype=dtype,
+    )
+    if held is not None:
+        holding = _held_by(holding, held)
+    return _Part(holding, chunk.bytes - chunk.requested_bytes)
+
+
+def _short(op: str, layer: str) -> str:
+    """Shorten an op's name to what it does; its whole path where that names no layer."""
+    path = _FUNCTION.sub("", op)
+    return _NUMBER.sub("", path.rpartition("/")[2] if layer else path)
+
+
+def _held_by(holding: Holding, held: Held) -> Holding:
+    same_size = held.bytes == holding.bytes
+    return replace(
+        holding,
+        kind=held.kind,
+        layer=held.layer or ("" if held.kind in LASTING else holding.layer),
+        op="" if held.owner else holding.op,
+        owner=held.owner,
+        shape=held.shape if same_size else holding.shape,
+        dtype=held.dtype if same_size else holding.dtype,
+    )
+
+
+def _settled(claims: Iterable[Claim], left_bytes: int) -> tuple[list[_Part], int]:
+    """Let the surest claims have what there is, and give what remains."""
+    parts = []
+    for claim in sorted(claims, key=lambda one: (one.doubt, -one.chunk_bytes)):
+        held = claim.held
+        if held.bytes > left_bytes:
+            continue
+        rounding = min(max(0, claim.chunk_bytes - held.bytes), left_bytes - held.bytes)
+        left_bytes -= held.bytes + rounding
+        holding = Holding(held.kind, held.bytes, held.layer, "", held.owner, held.shape, held.dtype)
+        parts.append(_Part(holding, rounding))
+    return parts, left_bytes
+
+
+def _holdings(parts: Sequence[_Part], unknown_bytes: int) -> tuple[Holding, ...]:
+    """Merge what is alike, the largest first, and keep the list short."""
+    merged = _merged(_split(parts), _without_item)
+    for coarser in (_without_tensor, _kind_alone):
+        if len(merged) > _MOST_HOLDINGS:
+            most = _MOST_HOLDINGS // 2
+            merged = [*merged[:most], *_merged(merged[most:], coarser)]
+    if unknown_bytes:
+        merged.append(Holding("unknown", unknown_bytes))
+    return tuple(sorted(merged, key=lambda holding: -holding.bytes))
+
+
+def _split(parts: Iterable[_Part]) -> Iterator[Holding]:
+    """Give each piece as what was asked for and what came with it unasked."""
+    for part in parts:
+        asked = part.holding
+        if asked.bytes:
+            yield asked
+        if part.rounding_bytes:
+            yield Holding("rounding", part.rounding_bytes, asked.layer, "", asked.owner)
+
+
+def _merged(holdings: Iterable[Holding], alike: Callable[[Holding], Holding]) -> list[Holding]:
+    """Join holdings that are alike, with their sum and their number."""
+    groups: dict[Holding, list[Holding]] = defaultdict(list)
+    for holding in holdings:
+        groups[replace(alike(holding), bytes=0, count=0)].append(holding)
+    merged = [_joined(key, members) for key, members in groups.items()]
+    return sorted(merged, key=lambda holding: -holding.bytes)
+
+
+def _joined(key: Holding, members: Sequence[Holding]) -> Holding:
+    owners = {member.owner for member in members}
+    return replace(
+        key,
+        bytes=sum(member.bytes for member in members),
+        count=sum(member.count for member in members),
+        owner=owners.pop() if len(owners) == 1 else key.owner,
+    )
+
+
+def _without_item(holding: Holding) -> Holding:
+    """Say `losses` for `losses[3]`: one of many is not told from the others."""
+    owner = holding.owner
+    while _ITEM.search(owner):
+        owner = _ITEM.sub("", owner)
+    return replace(holding, owner=owner)
+
+
+def _without_tensor(holding: Holding) -> Holding:
+    return Holding(holding.kind, 0, holding.layer, "", _without_item(holding).owner)
+
+
+def _kind_alone(holding: Holding) -> Holding:
+    return Holding(holding.kind, 0)

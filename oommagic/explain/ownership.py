@@ -1,0 +1,208 @@
+"""Lays the notebook's names over the memory of one moment: which name held which chunk.
+
+The names were looked up when the run began and when it had ended, the moment lies between. A name
+is believed where its address says so: the chunk was there at both times and never freed between.
+Variables may have moved meanwhile: then the tape says from where to where.
+"""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from oommagic.explain.replay import Chunk, Moment
+from oommagic.recording import Held, Tape
+from oommagic.report import HoldingKind
+
+_GRAIN = 256
+"""A BFC allocator hands out multiples of it."""
+
+LASTING: frozenset[HoldingKind] = frozenset(
+    {"weights", "optimizer slots", "variables", "loss and metrics", "data"}
+)
+"""What stays from step to step."""
+
+_MOVING = LASTING - {"data"}
+"""What a step may give a new buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A name's claim on memory that was handed out before the tape."""
+
+    held: Held
+    chunk_bytes: int
+    doubt: int = 0
+    """The lower, the better it is known that it was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Whose the memory of one moment was."""
+
+    of_taped: Mapping[int, Held]
+    """By the chunk's address."""
+    of_earlier: tuple[Claim, ...]
+
+
+def owners_at(tape: Tape, moment: Moment, before: Sequence[Held], after: Sequence[Held]) -> Owners:
+    """Tell whose each chunk was, as far as names can say."""
+    makers = _makers(tape, after)
+    owners = _by_address(tape, moment, after)
+    for chunk in moment.taped:
+        held = makers.get(_maker(tape, chunk))
+        if held is not None:
+            owners.setdefault(chunk.address, held)
+    claims = list(apart(_claims(tape, moment, before, after)))
+    named = [*owners.values(), *(claim.held for claim in claims)]
+    claimed = {claim.held.address for claim in claims}
+    unnamed = [chunk for chunk in moment.earlier if chunk.address not in claimed] + [
+        chunk for chunk in moment.taped if chunk.address not in owners and _is_eager(tape, chunk)
+    ]
+    for chunk, held in _moved(tape, unnamed, named, makers):
+        if chunk.began < 0:
+            claims.append(Claim(held, chunk.bytes))
+        else:
+            owners[chunk.address] = held
+    return Owners(owners, tuple(claims))
+
+
+def apart(claims: Iterable[Claim]) -> Iterator[Claim]:
+    """Keep one claim for each piece of memory, the surest: names may share it, or parts of it."""
+    end = 0
+    for claim in sorted(claims, key=lambda one: (one.held.address, one.doubt, -one.held.bytes)):
+        start = claim.held.address
+        if start == 0 or start >= end:
+            end = max(end, start + claim.held.bytes)
+            yield claim
+
+
+def _by_address(tape: Tape, moment: Moment, after: Sequence[Held]) -> dict[int, Held]:
+    """Find what names still held at the end, in chunks that were never freed."""
+    lasting = {chunk.address: chunk for chunk in moment.taped if chunk.ended is None}
+    addresses = sorted(lasting)
+    owners: dict[int, Held] = {}
+    for held in after:
+        place = bisect_right(addresses, held.address)  # a slice begins in the middle of a chunk
+        if place:
+            chunk = lasting[addresses[place - 1]]
+            if _fits(tape, held, chunk):
+                owners.setdefault(chunk.address, held)
+    return owners
+
+
+def _fits(tape: Tape, held: Held, chunk: Chunk) -> bool:
+    """Tell whether a name's memory lies in that chunk, which was there when the tape ended.
+
+    Where the run went on without the tape, the address alone does not tell: it may have been
+    given back and handed out again since.
+    """
+    start = held.address - chunk.address
+    if start + held.bytes > chunk.bytes:
+        return False
+    return tape.is_whole or (start == 0 and held.bytes == chunk.requested_bytes)
+
+
+def _claims(
+    tape: Tape, moment: Moment, before: Sequence[Held], after: Sequence[Held]
+) -> Iterator[Claim]:
+    """Find what names held of the memory that was handed out before the tape."""
+    freed_later = {chunk.address: chunk for chunk in moment.earlier}
+    still = {held.address: held.bytes for held in after}
+    for held in before:
+        if held.address in freed_later:
+            yield Claim(held, freed_later[held.address].bytes)
+        elif held.address not in moment.first_events:
+            is_there_still = still.get(held.address) == held.bytes
+            yield Claim(held, _in_grains(held.bytes), 1 if is_there_still else 2)
+    for held in after:
+        # After a tape that was cut short, what came later is told apart by whether it lasts.
+        if held.address not in moment.first_events and (tape.is_whole or held.kind in LASTING):
+            yield Claim(held, _in_grains(held.bytes), 3)
+
+
+def _in_grains(count: int) -> int:
+    return -(-count // _GRAIN) * _GRAIN
+
+
+_Maker = tuple[int, int]
+"""An op of a graph, and how much it asked for."""
+
+
+def _maker(tape: Tape, chunk: Chunk) -> _Maker:
+    return tape.op_numbers[chunk.began], chunk.requested_bytes
+
+
+def _is_eager(tape: Tape, chunk: Chunk) -> bool:
+    return "/" not in tape.ops[tape.op_numbers[chunk.began]]
+
+
+def _makers(tape: Tape, after: Sequence[Held]) -> dict[_Maker, Held]:
+    """Tell which ops of a graph make the new values of which variable.
+
+    Some optimizers give a slot a new buffer in each step, and weights get one while somebody
+    reads the old one. The op that made the last one made those of the other steps too.
+    """
+    last = dict(zip(tape.addresses, range(len(tape.addresses)), strict=True))
+    found: dict[_Maker, Held] = {}
+    doubtful: set[_Maker] = set()
+    for held in after:
+        event = last.get(held.address)
+        if event is None or tape.bytes[event] <= 0 or held.kind not in _MOVING:
+            continue
+        maker = tape.op_numbers[event], tape.requested_bytes[event]
+        if maker[1] != held.bytes or "/" not in tape.ops[maker[0]]:
+            continue
+        if found.setdefault(maker, held) is not held:
+            doubtful.add(maker)
+    return {maker: held for maker, held in found.items() if maker not in doubtful}
+
+
+def _moved(
+    tape: Tape, unnamed: Iterable[Chunk], named: Iterable[Held], makers: Mapping[_Maker, Held]
+) -> Iterator[tuple[Chunk, Held]]:
+    """Find where variables lay before a step first gave them a new buffer.
+
+    Such a chunk has the variable's size, was there when its new buffer was made, and was freed
+    after that. Of several variables of one size only their common owner is told.
+    """
+    found = Counter(_identity(held) for held in named)
+    awaited: dict[int, list[tuple[int, Held]]] = defaultdict(list)
+    for maker, held in makers.items():
+        if found[_identity(held)] > 0:
+            found[_identity(held)] -= 1
+        else:
+            awaited[held.bytes].append((_first_made(tape, maker), held))
+    left: dict[int, list[Chunk]] = defaultdict(list)
+    for chunk in unnamed:
+        if chunk.ended is not None and chunk.requested_bytes in awaited:
+            left[chunk.requested_bytes].append(chunk)
+    for size, chunks in left.items():
+        yield from _matched(chunks, awaited[size])
+
+
+def _identity(held: Held) -> Hashable:
+    return held.owner, held.kind, held.layer, held.bytes
+
+
+def _first_made(tape: Tape, maker: _Maker) -> int:
+    op, requested = maker
+    event = tape.op_numbers.index(op)
+    while tape.bytes[event] <= 0 or tape.requested_bytes[event] != requested:
+        event = tape.op_numbers.index(op, event + 1)
+    return event
+
+
+def _matched(
+    chunks: Iterable[Chunk], awaited: Iterable[tuple[int, Held]]
+) -> Iterator[tuple[Chunk, Held]]:
+    """Give each variable, in the order of their new buffers, the chunk that was freed next."""
+    waiting = sorted(awaited, key=lambda one: one[0])
+    if len({(held.owner, held.kind) for _, held in waiting}) > 1:
+        return
+    left = sorted(chunks, key=lambda chunk: chunk.ended or 0)
+    for made, held in waiting:
+        old = next((one for one in left if one.began < made < (one.ended or 0)), None)
+        if old is not None:
+            left.remove(old)
+            yield old, held if len(waiting) == 1 else replace(held, layer="")

@@ -1,0 +1,358 @@
+"""Who held what at the peak: figures that add up to the byte, and names that are true."""
+
+import random
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oommagic.explain.composition import (
+    composition_at_failure,
+    composition_at_peak,
+    composition_of_names,
+)
+from oommagic.recording import Held, OpRole, Tape
+from oommagic.report import Composition, Failure, HoldingKind
+from oommagic.units import KIB, MIB
+
+DEVICE = "CPU:0"
+SLOT = 1 << 20
+"""The simulated allocator hands out places as far apart as this, the lowest free one first."""
+
+RUN_OUT = Failure("allocation", "device", "OOM when allocating")
+
+
+@dataclass
+class Piece:
+    """A piece of memory that somebody asked for."""
+
+    address: int
+    bytes: int
+    requested: int
+    number: int
+    was_before: bool
+    began: int
+    ended: int | None = None
+
+
+@dataclass
+class Allocator:
+    """An allocator that keeps a tape, and knows what all its memory is."""
+
+    live: dict[int, Piece] = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    events: list[tuple[int, int, int, int]] = field(default_factory=list)
+    before_bytes: int = 0
+
+    def take(self, requested: int, slack: int = 0, op: int = 0, *, taped: bool = True) -> Piece:
+        """Hand out a chunk: a multiple of 256 bytes, sometimes larger than need be."""
+        address = next(a for a in range(SLOT, 1 << 60, SLOT) if a not in self.live)
+        size = -(-requested // 256) * 256 + slack * 256
+        piece = Piece(address, size, requested, len(self.pieces), not taped, len(self.events))
+        self.live[address] = piece
+        self.pieces.append(piece)
+        if taped:
+            self.events.append((address, size, requested, op))
+        else:
+            self.before_bytes += size
+        return piece
+
+    def give_back(self, piece: Piece) -> None:
+        """Free it, on the tape."""
+        del self.live[piece.address]
+        piece.ended = len(self.events)
+        self.events.append((piece.address, -piece.bytes, piece.requested, 0))
+
+    def tape(self, *, is_whole: bool = True, times_s: Sequence[float] | None = None) -> Tape:
+        """Give the tape so far."""
+        return tape_of(self.events, self.before_bytes, is_whole=is_whole, times_s=times_s)
+
+
+OPS = ("", "functional_1/dense_1/Relu", "sgd/Mul", "MatMul")
+ROLES = (
+    OpRole("data"),
+    OpRole("activations", "dense"),
+    OpRole("workspace", "sgd"),
+    OpRole("activations"),
+)
+_DATA, _LAYER, _UPDATE, _EAGER = range(4)
+
+
+def tape_of(
+    events: Sequence[tuple[int, int, int, int]],
+    before_bytes: int = 0,
+    *,
+    is_whole: bool = True,
+    times_s: Sequence[float] | None = None,
+    steps: tuple[tuple[float, float, str], ...] = (),
+) -> Tape:
+    """Make a tape of addresses, bytes handed out, bytes asked for, and ops."""
+    in_use = array("q")
+    for _, size, _, _ in events:
+        in_use.append((in_use[-1] if in_use else before_bytes) + size)
+    return Tape(
+        device=DEVICE,
+        before_bytes=before_bytes,
+        times_s=array("d", times_s or [number / 1e3 for number in range(len(events))]),
+        addresses=array("q", [address for address, _, _, _ in events]),
+        bytes=array("q", [size for _, size, _, _ in events]),
+        requested_bytes=array("q", [requested for _, _, requested, _ in events]),
+        in_use_bytes=in_use,
+        op_numbers=array("q", [op for _, _, _, op in events]),
+        tensor_numbers=array("q", [0] * len(events)),
+        temporary=array("b", [0] * len(events)),
+        ops=OPS,
+        roles=ROLES,
+        tensors=((None, "float32"),),
+        steps=steps,
+        is_whole=is_whole,
+    )
+
+
+def held(piece: Piece, kind: HoldingKind = "tensors", owner: str = "") -> Held:
+    """Let a name hold it."""
+    return Held(owner or f"name{piece.number}", kind, DEVICE, piece.address, piece.requested)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Allocator, list[Held], list[Held]]:
+    """Draw any run: what was there before, what came and went, and names for some of it."""
+    allocator = Allocator()
+    sizes = st.integers(1, 40 * KIB)
+    for requested in draw(st.lists(sizes, max_size=6)):
+        allocator.take(requested, taped=False)
+    named = draw(st.sets(st.integers(0, 60)))
+    before = [held(piece) for piece in allocator.pieces if piece.number in named]
+    for action, requested in draw(st.lists(st.tuples(st.integers(0, 9), sizes), max_size=60)):
+        living = list(allocator.live.values())
+        if action < 4 and living:
+            allocator.give_back(living[requested % len(living)])
+        else:
+            allocator.take(requested, slack=max(0, action - 7), op=requested % 4)
+    after = [held(piece) for piece in allocator.live.values() if piece.number in named]
+    return allocator, before, after
+
+
+def adds_up(composition: Composition, in_use_bytes: int) -> bool:
+    sizes = [holding.bytes for holding in composition.holdings]
+    return composition.total_bytes == in_use_bytes == sum(sizes) and all(s > 0 for s in sizes)
+
+
+def bytes_by_owner(composition: Composition) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for holding in composition.holdings:
+        if holding.owner and holding.kind != "rounding":
+            found[holding.owner] += holding.bytes
+    return found
+
+
+@given(runs())
+def test_holdings_add_up_to_the_allocator_s_figure_at_every_moment(
+    run: tuple[Allocator, list[Held], list[Held]],
+) -> None:
+    allocator, before, after = run
+    for moment in range(len(allocator.events) + 1):
+        tape = tape_of(allocator.events[:moment], allocator.before_bytes)
+        in_use = tape.in_use_bytes[-1] if moment else tape.before_bytes
+        failure = replace(RUN_OUT, in_use_bytes=in_use)
+        assert adds_up(composition_at_failure(tape, before, after, failure), in_use)
+        highest = max(tape.in_use_bytes, default=0)
+        assert adds_up(composition_at_peak(tape, before, after), max(highest, tape.before_bytes))
+
+
+@given(runs())
+def test_each_name_owns_what_it_held_at_the_peak_and_nothing_else(
+    run: tuple[Allocator, list[Held], list[Held]],
+) -> None:
+    allocator, before, after = run
+    tape = allocator.tape()
+    highest = max(tape.in_use_bytes, default=0)
+    peak = tape.in_use_bytes.index(highest) if highest > tape.before_bytes else -1
+    names = {one.owner for one in (*before, *after)}
+    truth = {
+        f"name{piece.number}": piece.requested
+        for piece in allocator.pieces
+        if (piece.was_before or piece.began <= peak)
+        and (piece.ended is None or (piece.was_before and piece.ended > peak))
+        and f"name{piece.number}" in names
+    }
+    assert bytes_by_owner(composition_at_peak(tape, before, after)) == truth
+
+
+@given(runs(), st.randoms(use_true_random=False))
+def test_the_order_of_names_does_not_matter(
+    run: tuple[Allocator, list[Held], list[Held]], chance: random.Random
+) -> None:
+    allocator, before, after = run
+    expected = composition_at_peak(allocator.tape(), before, after)
+    chance.shuffle(before)
+    chance.shuffle(after)
+    shuffled = composition_at_peak(allocator.tape(), before, after)
+    assert sorted(map(repr, shuffled.holdings)) == sorted(map(repr, expected.holdings))
+
+
+@given(runs(), st.sets(st.integers(0, 59)))
+def test_a_tape_with_missing_events_still_adds_up(
+    run: tuple[Allocator, list[Held], list[Held]], lost: set[int]
+) -> None:
+    allocator, before, after = run
+    tape = allocator.tape()
+    kept = [number for number in range(len(tape.bytes)) if number not in lost]
+    torn = replace(
+        tape_of([allocator.events[number] for number in kept], allocator.before_bytes),
+        in_use_bytes=array("q", [tape.in_use_bytes[number] for number in kept]),
+    )
+    highest = max([tape.before_bytes, *torn.in_use_bytes])
+    assert adds_up(composition_at_peak(torn, before, after), highest)
+
+
+@given(st.lists(st.integers(0, 64 * KIB), max_size=20), st.integers(0, MIB))
+def test_without_a_tape_names_take_what_there_is_and_the_rest_is_unknown(
+    sizes: list[int], in_use: int
+) -> None:
+    names = [
+        Held(f"name{number}", "tensors", DEVICE, SLOT * (number + 1), size)
+        for number, size in enumerate(sizes)
+    ]
+    composition = composition_of_names(DEVICE, in_use, names)
+    assert composition.source == "names"
+    assert adds_up(composition, in_use)
+    if sum(sizes) <= in_use:
+        assert bytes_by_owner(composition) == {f"name{n}": s for n, s in enumerate(sizes) if s}
+
+
+def test_what_the_allocator_gave_unasked_is_rounding_of_the_same_layer() -> None:
+    allocator = Allocator()
+    allocator.take(1000, slack=4, op=_LAYER)
+    composition = composition_at_peak(allocator.tape(), [], [])
+    assert {(one.kind, one.layer, one.bytes) for one in composition.holdings} == {
+        ("activations", "dense", 1000),
+        ("rounding", "dense", 24 + 4 * 256),
+    }
+
+
+def test_a_reused_address_does_not_pass_on_a_name() -> None:
+    allocator = Allocator()
+    first = allocator.take(4096, op=_EAGER)
+    filler = allocator.take(8192, op=_EAGER)
+    allocator.give_back(first)
+    allocator.give_back(filler)
+    second = allocator.take(4096, op=_EAGER)
+    assert second.address == first.address
+    composition = composition_at_peak(allocator.tape(), [], [held(second)])
+    assert not bytes_by_owner(composition)
+
+
+def test_after_the_tape_an_address_counts_only_with_the_same_size() -> None:
+    allocator = Allocator()
+    piece = allocator.take(4096, op=_EAGER)
+    smaller = replace(held(piece), bytes=2048)
+    cut = allocator.tape(is_whole=False)
+    assert not bytes_by_owner(composition_at_peak(cut, [], [smaller]))
+    assert bytes_by_owner(composition_at_peak(cut, [], [held(piece)])) == {"name0": 4096}
+    assert bytes_by_owner(composition_at_peak(allocator.tape(), [], [smaller])) == {"name0": 4096}
+
+
+def test_a_slice_names_the_memory_that_it_lies_in() -> None:
+    allocator = Allocator()
+    piece = allocator.take(64 * KIB, op=_EAGER)
+    part = Held("tail", "tensors", DEVICE, piece.address + 32 * KIB, 32 * KIB)
+    composition = composition_at_peak(allocator.tape(), [], [part])
+    assert bytes_by_owner(composition) == {"tail": 64 * KIB}
+
+
+def test_a_slot_that_moves_in_each_step_is_named_in_all_of_them() -> None:
+    allocator = Allocator()
+    slot = allocator.take(4096, op=_UPDATE)
+    for _ in range(3):
+        renewed = allocator.take(4096, op=_UPDATE)
+        allocator.give_back(slot)
+        slot = renewed
+    after = [held(slot, "optimizer slots", "optimizer")]
+    composition = composition_at_peak(allocator.tape(), [], after)
+    assert bytes_by_owner(composition) == {"optimizer": 2 * 4096}
+    assert composition.holdings[0].count == 2
+
+
+def test_two_slots_from_one_op_are_not_guessed_apart() -> None:
+    allocator = Allocator()
+    first, second, third = (allocator.take(4096, op=_UPDATE) for _ in range(3))
+    allocator.give_back(third)
+    after = [held(first, "optimizer slots", "a"), held(second, "optimizer slots", "b")]
+    composition = composition_at_peak(allocator.tape(), [], after)
+    assert bytes_by_owner(composition) == {"a": 4096, "b": 4096}
+    assert any(one.op == "Mul" and one.bytes == 4096 for one in composition.holdings)
+
+
+def test_many_items_of_a_list_are_told_as_the_list_and_one_as_itself() -> None:
+    allocator = Allocator()
+    losses = [allocator.take(512, op=_EAGER) for _ in range(5)]
+    lone = allocator.take(4096, op=_EAGER)
+    after = [held(piece, owner=f"losses[{place}]") for place, piece in enumerate(losses)]
+    composition = composition_at_peak(
+        allocator.tape(), [], [*after, held(lone, owner="kept['x'][3]")]
+    )
+    found = {(one.owner, one.count) for one in composition.holdings}
+    assert found == {("losses", 5), ("kept['x'][3]", 1)}
+
+
+def test_a_peak_before_the_first_event_is_what_was_there() -> None:
+    allocator = Allocator()
+    model, other = (allocator.take(1000, taped=False) for _ in range(2))
+    allocator.give_back(model)
+    composition = composition_at_peak(allocator.tape(), [held(model, "weights", "model")], [])
+    assert {(one.kind, one.bytes) for one in composition.holdings} == {
+        ("weights", 1000),
+        ("rounding", 24),
+        ("unknown", other.bytes),
+    }
+
+
+def test_a_peak_that_the_tape_missed_is_told() -> None:
+    allocator = Allocator()
+    allocator.take(2 * MIB, op=_LAYER)
+    steps = tuple((float(step), step + 0.5, "one_step") for step in range(3))
+    tape = replace(allocator.tape(is_whole=False), steps=steps)
+    assert composition_at_peak(tape, [], [], 2 * MIB).note == ""
+    assert composition_at_peak(tape, [], [], 5 * MIB).note == (
+        "At the highest point of the first 3 steps: 2.00 MB. The peak of the whole run was "
+        "5.00 MB, when nothing was recorded."
+    )
+    late = composition_at_failure(tape, [], [], RUN_OUT)
+    assert late.moment == "peak"
+    assert late.note == (
+        "At the highest point of the first 3 steps: 2.00 MB. It ran out later, when nothing "
+        "was recorded."
+    )
+
+
+def test_the_failing_moment_is_where_the_allocator_waited() -> None:
+    allocator = Allocator()
+    early = allocator.take(9000, op=_LAYER)
+    allocator.give_back(early)
+    kept = allocator.take(5000, op=_LAYER)
+    allocator.give_back(kept)
+    tape = allocator.tape(times_s=[0.0, 0.1, 0.2, 10.3])
+    composition = composition_at_failure(tape, [], [], RUN_OUT)
+    assert (composition.moment, composition.total_bytes) == ("failure", 5120)
+    told = replace(RUN_OUT, in_use_bytes=9216)
+    assert composition_at_failure(tape, [], [], told).total_bytes == 9216
+
+
+def test_a_hundred_thousand_pieces_are_told_in_a_few_hundred_and_soon() -> None:
+    events = [(SLOT * (n + 1), 256 * (1 + n % 700), 200, n % 4) for n in range(100_000)]
+    for _ in range(4):
+        events += [(address, -size, 200, 0) for address, size, _, _ in events[:100_000]]
+        events += events[:100_000]
+    tape = tape_of(events)
+    after = [Held(f"n{n}", "tensors", DEVICE, SLOT * (n + 1), 200) for n in range(20_000)]
+    began = time.process_time()
+    composition = composition_at_peak(tape, [], after)
+    assert time.process_time() - began < 4.0
+    assert adds_up(composition, max(tape.in_use_bytes))
+    assert len(composition.holdings) < 450
+    assert sum(one.count for one in composition.holdings if one.kind != "rounding") == 100_000

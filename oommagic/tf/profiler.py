@@ -1,0 +1,186 @@
+"""TensorFlow's own profiler, run quietly: it writes down every allocation of a BFC allocator.
+
+There is one profiler in a process. A user's own one wins: TensorFlow takes a lock before it
+starts one, and what stands in for that lock while ours runs ends ours first.
+
+TensorFlow 2.20 and 2.21 take no notice of the options, and say so on the screen; what they do
+without options is what is wanted, but on a GPU, where they also record its kernels.
+"""
+
+import builtins
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from time import perf_counter
+from typing import Any
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+
+_PROFILER = "tensorflow.python.profiler.profiler_v2"
+_ERRORS = "tensorflow.python.framework.errors_impl"
+_MARKS = "tensorflow.python.profiler.internal._pywrap_traceme"
+_LOCK = "_profiler_lock"
+
+_STANDARD_ERROR = 2
+# TensorFlow's lines about a profiler that starts and stops, by the files that they name.
+_ITS_LINES = (b"profiler_session.cc", b"save_profile.cc", b"session_manager.cc")
+
+_DEAF = ("2.20.", "2.21.")
+_ALLOCATIONS_ALONE = {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 0}
+
+
+class ProfilerBusyError(Exception):
+    """Somebody else's profiler runs."""
+
+
+def is_there() -> bool:
+    """Say whether this TensorFlow has a profiler where it is looked for."""
+    return _session_class() is not None
+
+
+def users_is_running() -> bool:
+    """Say whether the user has started TensorFlow's profiler."""
+    return getattr(sys.modules.get(_PROFILER), "_profiler", None) is not None
+
+
+class ProfilerSession:
+    """One recording of TensorFlow's profiler: `start`, then `save` or nothing at all."""
+
+    def __init__(self) -> None:
+        """Prepare; the folder is only made when there is something to write."""
+        self.mark = f"oommagic {token_hex(8)}"
+        self.mark_s = 0.0
+        self.started_s = 0.0
+        self._folder = Path(tempfile.gettempdir()) / f"oommagic-{os.getpid()}-{token_hex(8)}"
+        self._session: Any = None
+
+    def start(self) -> None:
+        """Start to record, or raise that somebody else does."""
+        make = _session_class()
+        if make is None or users_is_running():
+            raise ProfilerBusyError
+        session = make()
+        self.started_s = perf_counter()
+        try:
+            with _hushed():
+                session.start(str(self._folder), _options())
+        except _tensorflow_error() as error:
+            raise ProfilerBusyError from error
+        self._session = session
+        self._leave_mark()
+
+    def save(self) -> Path | None:
+        """Stop, and give the file that TensorFlow wrote; `discard` takes it away."""
+        session, self._session = self._session, None
+        if session is None:
+            return None
+        try:
+            self._folder.mkdir(mode=0o700)
+            with _hushed():
+                session.export_to_tb()
+        except (OSError, _tensorflow_error()):
+            return None
+        return next(self._folder.rglob("*.xplane.pb"), None)
+
+    def discard(self) -> None:
+        """Stop without keeping anything, and take away what was written."""
+        session, self._session = self._session, None
+        if session is not None:
+            with _hushed():
+                del session
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _leave_mark(self) -> None:
+        """Record an event at a known time: the profiler's clock is another one."""
+        make_mark = getattr(sys.modules.get(_MARKS), "TraceMe", None)
+        if make_mark is not None:
+            self.mark_s = perf_counter()
+            make_mark(self.mark).Stop()
+
+
+class LockStandIn:
+    """Stands in for the lock that TensorFlow takes before it starts a user's profiler."""
+
+    def __init__(self, before: Callable[[], None]) -> None:
+        """Do `before` each time that the lock is about to be taken."""
+        self._before = before
+        self._lock: Any = None
+
+    def start(self) -> None:
+        """Take the lock's place."""
+        module = sys.modules.get(_PROFILER)
+        lock = getattr(module, _LOCK, None)
+        if module is not None and lock is not None:
+            self._lock = lock
+            setattr(module, _LOCK, self)
+
+    def stop(self) -> None:
+        """Give the lock its place back."""
+        module = sys.modules.get(_PROFILER)
+        if self._lock is not None and getattr(module, _LOCK, None) is self:
+            setattr(module, _LOCK, self._lock)
+
+    def __enter__(self) -> object:
+        self._before()
+        return self._lock.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.__exit__(*error)
+
+    def __getattr__(self, name: str) -> object:
+        """Be the lock in all else."""
+        return getattr(self._lock, name)
+
+
+def _session_class() -> Callable[[], Any] | None:
+    calls = getattr(sys.modules.get(_PROFILER), "_pywrap_profiler", None)
+    made: Callable[[], Any] | None = getattr(calls, "ProfilerSession", None)
+    return made
+
+
+def _options() -> dict[str, int]:
+    version = str(getattr(sys.modules.get("tensorflow"), "__version__", ""))
+    return {} if version.startswith(_DEAF) else dict(_ALLOCATIONS_ALONE)
+
+
+def _tensorflow_error() -> type[Exception]:
+    """Give the class of TensorFlow's own errors, which has no name before its import."""
+    error: type[Exception] = getattr(sys.modules.get(_ERRORS), "OpError", RuntimeError)
+    return error
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Leave out what TensorFlow logs about its profiler, which the user did not start.
+
+    It writes to the process's standard error itself. All of that is held back for the moment,
+    and what is somebody else's is passed on afterwards.
+    """
+    try:
+        kept = os.dup(_STANDARD_ERROR)
+    except OSError:  # closed: nobody sees anything
+        yield
+        return
+    held = os.memfd_create("oommagic")
+    os.dup2(held, _STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STANDARD_ERROR)
+        _pass_on(held, kept)
+        os.close(held)
+        os.close(kept)
+
+
+def _pass_on(held: int, to: int) -> None:
+    size = os.lseek(held, 0, os.SEEK_END)
+    lines = os.pread(held, size, 0).splitlines(keepends=True)
+    others = b"".join(line for line in lines if not any(name in line for name in _ITS_LINES))
+    with suppress(OSError):
+        while others:
+            others = others[os.write(to, others) :]

@@ -1,0 +1,241 @@
+"""The tape: every allocation of the first training steps, and of whatever else runs first.
+
+TensorFlow's profiler writes an event for each allocation and each free of a BFC allocator, into
+memory, three kilobytes each by the time that it is saved. So it runs for a short while only:
+until some function has run a few times, until eager code has run for a moment, or until it has
+written a lot. What is told of here as a *recording* is one such while.
+
+A cell that trains may do other things first. So the recording that ends before any function has
+run is not the last: the next begins at the first call of a function that was not recorded yet
+(`evaluate`, say, after `fit`). Each device keeps the recording on which it was fullest.
+
+Another thread calls `tick`; what it finds out by looking at the clock, at the heap and at what
+the program's threads do costs the program nothing.
+"""
+
+import _thread
+import builtins
+import os
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
+
+from oommagic.tf import arena, context
+from oommagic.tf.function_calls import FunctionCalls
+from oommagic.tf.heap import give_back
+from oommagic.tf.profiler import (
+    LockStandIn,
+    ProfilerBusyError,
+    ProfilerSession,
+    is_there,
+)
+from oommagic.tf.tape_bounds import Limits, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from oommagic.recording import Tape
+    from oommagic.tf.tape_reader import Taped
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+
+_ASYNC = "cuda_malloc_async"
+
+
+class Taping:
+    """The tapes of one run: `begin`, `tick` from a thread, `end`."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        """Look at nothing yet."""
+        self._limits = limits or Limits()
+        self._phase: Literal["waiting", "recording", "armed", "over"] = "waiting"
+        self._guard = Lock()  # whoever starts or ends a recording holds it
+        self._lock_stand_in = LockStandIn(self._step_back)
+        self._context: context.EagerContext | None = None
+        self._calls: FunctionCalls | None = None
+        self._session: ProfilerSession | None = None
+        self._progress: Progress | None = None
+        self._savers: list[_thread.LockType] = []
+        self._taped: list[tuple[Taped, ProfilerSession]] = []
+        self._known: set[str] = set()
+        self._notes: list[str] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say about the tapes: that there is none, or why it is short."""
+        return tuple(self._notes)
+
+    def begin(self) -> None:
+        """Start to record, if TensorFlow has devices with a BFC allocator; else wait for them."""
+        if self._phase == "waiting" and context.has_devices():
+            self._begin()
+
+    def tick(self) -> None:
+        """Start when the devices are there, and stop when it has been enough."""
+        progress = self._progress
+        if self._phase == "waiting":
+            self.begin()
+        elif self._phase == "armed" and context.current_context() is not self._context:
+            self._finish()  # the program has made TensorFlow's devices anew
+        elif progress is not None and progress.look():
+            self._save_soon()
+
+    def end(self, origin_s: float = 0.0) -> "tuple[Tape, ...]":
+        """Stop, put everything back, and give each device's tape; times count from `origin_s`."""
+        try:
+            self._finish(is_end=True)
+            return self._read(origin_s)
+        finally:
+            self._discard()
+
+    def _begin(self) -> None:
+        now = context.current_context()
+        if now is None or not self._has_tape(now):
+            self._phase = "over"
+            return
+        self._context = now
+        self._calls = FunctionCalls(now, self._on_begin, self._on_end)
+        self._phase = "armed"
+        self._lock_stand_in.start()
+        self._calls.start()
+        self._record()
+
+    def _has_tape(self, now: context.EagerContext) -> bool:
+        names = [device.name.rpartition("device:")[2] for device in context.own_devices(now)]
+        on_gpu = any(name.startswith("GPU:") for name in names)
+        if on_gpu and os.environ.get("TF_GPU_ALLOCATOR", "") == _ASYNC:
+            self._notes.append(
+                f"TensorFlow's {_ASYNC} keeps no tape: there is no account of what its memory held."
+            )
+            on_gpu = False
+        return is_there() and (on_gpu or any(arena.owns(n) and arena.trusts(n) for n in names))
+
+    def _record(self) -> None:
+        """Start a recording, if nobody else's profiler runs."""
+        with self._guard:
+            if self._phase != "armed":
+                return
+            session = ProfilerSession()
+            try:
+                session.start()
+            except ProfilerBusyError:
+                self._give_way()
+                return
+            self._session, self._progress = session, Progress(self._limits)
+            self._phase = "recording"
+
+    def _save_soon(self) -> None:
+        """Save in a thread of its own: it takes a moment, and the program goes on meanwhile."""
+        running = _thread.allocate_lock()
+        running.acquire()
+        self._savers.append(running)
+        _thread.start_new_thread(self._save_and_tell, (running,))
+
+    def _save_and_tell(self, running: _thread.LockType) -> None:
+        try:
+            self._save()
+        finally:
+            running.release()
+
+    def _save(self, *, is_end: bool = False) -> None:
+        """End the recording and keep it; the next function that was not recorded starts another."""
+        with self._guard:
+            session, self._session = self._session, None
+            progress, self._progress = self._progress, None
+            if session is not None and progress is not None:
+                self._keep(session, progress, is_end=is_end)
+            if self._phase == "recording":
+                self._phase = "armed"
+            if self._phase == "armed" and len(self._taped) >= self._limits.recordings:
+                self._put_back()
+
+    def _keep(self, session: ProfilerSession, progress: Progress, *, is_end: bool) -> None:
+        from oommagic.tf.tape_reader import Taped
+
+        file = session.save()
+        give_back()
+        self._known.update(progress.names)
+        self._notes += [progress.shortness] if progress.shortness else []
+        if file is None:
+            session.discard()
+            self._notes.append("What TensorFlow's profiler recorded could not be written.")
+            return
+        taped = Taped(
+            file=file,
+            mark=session.mark,
+            mark_s=session.mark_s,
+            started_s=session.started_s,
+            steps=tuple(progress.steps),
+            is_whole=is_end,
+        )
+        self._taped.append((taped, session))
+
+    def _step_back(self) -> None:
+        """Somebody is about to start a profiler: there can be only one."""
+        self._save()
+        with self._guard:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        if self._phase != "over":
+            rest = "so the tape ended there" if self._taped else "so there is no tape"
+            self._notes.append(
+                f"TensorFlow's profiler was started by the program itself, {rest}: "
+                "two cannot run at once."
+            )
+            self._put_back()
+
+    def _finish(self, *, is_end: bool = False) -> None:
+        try:
+            self._save(is_end=is_end)
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """Leave nothing of ours in TensorFlow's objects."""
+        self._phase = "over"
+        if self._calls is not None:
+            self._calls.stop()
+        self._lock_stand_in.stop()
+        self._context = None
+
+    def _on_begin(self, name: str) -> None:
+        """A function is about to run, in the program's own thread."""
+        if self._phase == "armed" and name not in self._known:
+            self._record()
+        progress = self._progress
+        if progress is not None:
+            progress.call_began(name)
+
+    def _on_end(self, name: str, began_s: float, ended_s: float) -> None:
+        progress = self._progress
+        if progress is not None and progress.call_ended(name, began_s, ended_s):
+            self._save_soon()
+
+    def _read(self, origin_s: float) -> "tuple[Tape, ...]":
+        if not self._taped:
+            return ()
+        from oommagic.tf.tape_reader import fullest, read_tapes
+
+        recordings = _since((taped for taped, _ in self._taped), origin_s)
+        return fullest([tape for taped in recordings for tape in read_tapes(taped)])
+
+    def _discard(self) -> None:
+        for saving in self._savers:
+            saving.acquire()
+        self._savers.clear()
+        for _, session in self._taped:
+            session.discard()
+        self._taped.clear()
+
+
+def _since(recordings: "Iterable[Taped]", origin_s: float) -> "Iterator[Taped]":
+    """Count times from another moment."""
+    for taped in recordings:
+        steps = [(began - origin_s, ended - origin_s, name) for began, ended, name in taped.steps]
+        yield replace(
+            taped,
+            mark_s=taped.mark_s - origin_s,
+            started_s=taped.started_s - origin_s,
+            steps=tuple(steps),
+        )

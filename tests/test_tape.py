@@ -1,0 +1,280 @@
+"""The tape, on the real allocator of real TensorFlow processes."""
+
+import pytest
+from children import run_python
+from taping import NOTHING_LEFT, tape
+
+
+def test_the_tape_of_a_fit_adds_up_at_every_event_and_peaks_where_the_allocator_does() -> None:
+    told = tape("""
+with Taped(steps=100) as run:
+    make_model().fit(x, y, batch_size=16, verbose=0)
+told["tapes"], told["peak"], told["left"] = run.facts(), memory()["peak"], left_behind()
+told["notes"] = run.taping.notes
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert facts["peak"] == told["peak"]
+    assert facts["in_order"]
+    assert facts["is_whole"]
+    assert {"sequential/eyes", "sequential/head"} <= set(facts["layers"]) or {
+        "eyes",
+        "head",
+    } <= set(facts["layers"])
+    assert {"weights", "gradients", "activations", "optimizer slots"} <= set(facts["kinds"])
+    assert [[16, 14, 14, 8], "float32"] in facts["tensors"]
+    assert told["notes"] == []
+    assert told["left"] == NOTHING_LEFT
+
+
+def test_a_custom_loop_is_on_the_tape_as_far_as_its_first_steps() -> None:
+    told = tape("""
+weights = tf.Variable(tf.random.uniform((16 * 16 * 3, 10)))
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        scores = tf.reshape(x, (-1, 16 * 16 * 3)) @ weights
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+with Taped(steps=2) as run:
+    for _ in range(2):
+        step(x, y)
+    peak = memory()["peak"]
+    # The rest waits until the tape has ended, so that it cannot be on it.
+    while run.taping._session is not None:
+        time.sleep(0.01)
+    for _ in range(50):
+        step(x, y)
+told["tapes"], told["peak"], told["left"] = run.facts(), peak, left_behind()
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert facts["peak"] == told["peak"]
+    assert facts["steps"] == ["step", "step"]
+    assert all(facts["within"])
+    assert not facts["is_whole"]
+    assert told["left"] == NOTHING_LEFT
+
+
+@pytest.mark.parametrize("call", ["predict(x, verbose=0)", "evaluate(x, y, verbose=0)"])
+def test_predict_and_evaluate_are_on_the_tape_too(call: str) -> None:
+    told = tape(f"""
+model = make_model()
+tf.config.experimental.reset_memory_stats("CPU:0")
+with Taped() as run:
+    model.{call}
+told["tapes"], told["peak"] = run.facts(), memory()["peak"]
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert facts["peak"] == told["peak"]
+    assert facts["steps"]
+
+
+def test_a_function_that_comes_late_and_needs_more_is_on_the_tape() -> None:
+    told = tape("""
+@tf.function
+def small(x):
+    return x + 1.0
+@tf.function
+def large(x):
+    return tf.reduce_sum(tf.exp(tf.tile(x, (50, 1, 1, 1))))
+with Taped(steps=1) as run:
+    small(x)
+    while run.taping._session is not None:
+        time.sleep(0.01)
+    small(x)
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    large(x)
+told["tapes"], told["peak"] = run.facts(), memory()["peak"]
+""")
+    (facts,) = told["tapes"]
+    assert facts["steps"] == ["large"]
+    assert facts["peak"] == told["peak"]
+
+
+def test_eager_code_is_on_the_tape_for_a_moment() -> None:
+    told = tape("""
+with Taped() as run:
+    began = time.perf_counter()
+    while time.perf_counter() - began < 3:
+        tf.square(x)
+told["tapes"], told["span"] = run.facts(), run.tapes[0].times_s[-1] - run.tapes[0].times_s[0]
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert facts["events"] > 10
+    assert not facts["is_whole"]
+    assert told["span"] < 1.5
+
+
+def test_a_step_that_allocates_too_often_ends_the_tape_and_says_so() -> None:
+    told = tape("""
+@tf.function
+def loop(x):
+    return tf.while_loop(lambda i, x: i < 20000, lambda i, x: (i + 1, tf.sin(x)), [0, x])
+small = tf.ones((8,))
+with Taped(heap_bytes=4_000_000) as run:
+    loop(small)
+told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left_behind()
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert not facts["is_whole"]
+    assert "ended within a step" in told["notes"][0]
+    assert told["left"] == NOTHING_LEFT
+
+
+def test_devices_that_are_made_while_the_cell_runs_are_taped_from_then_on() -> None:
+    told = run_python(
+        """
+import threading, time
+import tensorflow as tf
+from oommagic.tf.tape import Taping
+taping = Taping()
+taping.begin()
+tf.ones(3)
+taping.tick()
+tf.ones((1000, 1000))
+(tape,) = taping.end()
+told["sizes"] = list(tape.bytes)
+""",
+        {
+            "TF_CPU_ALLOCATOR_USE_BFC": "true",
+            "TF_ENABLE_ONEDNN_OPTS": "0",
+        },
+    )
+    assert 4_000_000 in {size // 1000 * 1000 for size in told["sizes"]}
+
+
+def test_a_cpu_without_a_training_device_is_left_alone() -> None:
+    told = run_python(
+        """
+import tensorflow as tf
+from oommagic.tf import context
+from oommagic.tf.tape import Taping
+tf.ones(3)
+taping = Taping()
+before = dict(vars(context.current_context()))
+taping.begin()
+told["changed"] = [k for k, v in vars(context.current_context()).items() if before.get(k) is not v]
+taping.tick()
+told["tapes"], told["notes"] = list(taping.end()), taping.notes
+"""
+    )
+    assert told == {"changed": [], "tapes": [], "notes": []}
+
+
+def test_the_program_s_own_profiler_wins_and_has_its_own_recording() -> None:
+    told = tape("""
+import glob, tempfile
+folder = tempfile.mkdtemp()
+with Taped() as run:
+    tf.square(x)
+    tf.profiler.experimental.start(folder)
+    told["during"] = left_behind()
+    tf.square(x)
+    tf.profiler.experimental.stop()
+told["files"] = len(glob.glob(folder + "/**/*.xplane.pb", recursive=True))
+told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left_behind()
+""")
+    assert told["during"]["on the context"] == []
+    assert told["files"] == 1
+    assert told["tapes"][0]["events"] > 0
+    assert not told["tapes"][0]["is_whole"]
+    assert "started by the program itself" in told["notes"][0]
+    assert told["left"] == NOTHING_LEFT
+
+
+def test_a_profiler_that_runs_already_is_left_alone() -> None:
+    told = tape("""
+import tempfile
+with tf.profiler.experimental.Profile(tempfile.mkdtemp()):
+    with Taped() as run:
+        make_model().fit(x, y, verbose=0)
+told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left_behind()
+""")
+    assert told["tapes"] == []
+    assert "started by the program itself" in told["notes"][0]
+    assert told["left"] == NOTHING_LEFT
+
+
+def test_a_tensorboard_callback_and_trace_on_get_their_profiler() -> None:
+    told = tape("""
+import glob, tempfile
+folder = tempfile.mkdtemp()
+import keras
+with Taped() as run:
+    callback = keras.callbacks.TensorBoard(folder, profile_batch=(2, 3))
+    make_model().fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+with Taped() as other:
+    tf.summary.trace_on(profiler=True, profiler_outdir=folder)
+    tf.square(x)
+    tf.summary.trace_off()
+told["files"] = len(glob.glob(folder + "/**/*.xplane.pb", recursive=True))
+told["notes"] = [*run.taping.notes, *other.taping.notes]
+told["left"] = left_behind()
+""")
+    assert told["files"] >= 1
+    assert len(told["notes"]) == 2
+    assert told["left"]["on the context"] == []
+    assert told["left"]["lock"] == "lock"
+
+
+def test_errors_and_interrupts_leave_nothing_behind_and_show_no_line_of_ours() -> None:
+    told = tape("""
+@tf.function
+def failing(x):
+    tf.debugging.assert_less(tf.reduce_sum(x), -1.0)
+    return x
+def fail():
+    try:
+        failing(x)
+    except tf.errors.InvalidArgumentError:
+        return [line for line in traceback.format_exc().splitlines() if "File" in line]
+told["plain"] = fail()
+with Taped() as run:
+    told["taped"] = fail()
+told["steps"] = run.facts()[0]["steps"]
+told["left"] = left_behind()
+try:
+    with Taped(steps=10**9) as run:
+        _thread.interrupt_main()
+        while True:
+            tf.square(x)
+except KeyboardInterrupt:
+    told["left after the interrupt"] = left_behind()
+""")
+    assert told["taped"] == told["plain"]
+    assert told["steps"] == ["failing"]
+    assert told["left"] == NOTHING_LEFT
+    assert told["left after the interrupt"] == NOTHING_LEFT
+
+
+def test_what_tensorflow_logs_of_its_profiler_does_not_show_but_all_else_does() -> None:
+    told = run_python(
+        """
+import os, tempfile
+import tensorflow as tf
+from oommagic.tf.tape import Taping
+x = tf.random.uniform((10,))
+tf.square(x)
+kept, file = os.dup(2), tempfile.TemporaryFile()
+os.dup2(file.fileno(), 2)
+taping = Taping()
+taping.begin()
+os.write(2, b"mine\\n")
+tf.square(x)
+told["tapes"] = len(taping.end())
+os.dup2(kept, 2)
+file.seek(0)
+told["shown"] = file.read().decode()
+""",
+        {
+            "TF_CPU_ALLOCATOR_USE_BFC": "true",
+            "TF_ENABLE_ONEDNN_OPTS": "0",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+        },
+    )
+    assert told == {"tapes": 1, "shown": "mine\n"}

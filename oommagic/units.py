@@ -10,7 +10,9 @@ GIB = 1024 * MIB
 TIB = 1024 * GIB
 
 _BYTE_UNITS = (("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB))
-_SIZE = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(
+    r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE
+)
 
 
 def format_bytes(count: int) -> str:

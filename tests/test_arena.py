@@ -7,6 +7,7 @@ import pytest
 from children import run_python
 
 import oommagic
+from oommagic.devices import Card
 from oommagic.errors import DeviceRequestError, UsageError
 from oommagic.tf import arena
 from oommagic.units import GIB, MIB
@@ -109,7 +110,8 @@ def test_a_running_device_may_be_asked_for_again_at_its_size_alone(
     assert training["same"]
     assert training["other_size"] == (
         "TensorFlow has made its devices already, with a training device of 192 MB. "
-        "Restart the kernel and run `oommagic.use_device('256MB')` before importing TensorFlow."
+        "Restart the kernel and run `%oomdevice 256MB`, or `oommagic.use_device('256MB')`, before "
+        "TensorFlow is imported."
     )
 
 
@@ -121,7 +123,10 @@ def test_the_first_processor_is_the_training_device(training: dict[str, Any]) ->
 @pytest.mark.parametrize("onednn", ["0", "1"])
 def test_too_late_is_said_and_changes_nothing(onednn: str) -> None:
     told = run_python(LATE, {"TF_ENABLE_ONEDNN_OPTS": onednn})
-    how = "Restart the kernel and run `oommagic.use_device('512MB')` before importing TensorFlow."
+    how = (
+        "Restart the kernel and run `%oomdevice 512MB`, or `oommagic.use_device('512MB')`, before "
+        "TensorFlow is imported."
+    )
     made = f"TensorFlow has made its devices already, without a training device. {how}"
     assert told["devices_made"] == [made, True]
     assert told["set_by_hand"] is False
@@ -151,7 +156,7 @@ def test_a_size_that_makes_no_sense_is_refused_in_words() -> None:
         oommagic.use_device("4096TB")
     with pytest.raises(UsageError, match="'plenty' is not a size"):
         oommagic.use_device("plenty")
-    with pytest.raises(UsageError, match="Ask for a size, as in 512MB, or for a card"):
+    with pytest.raises(UsageError, match="Ask for one thing: a size, as in 512MB, or a card"):
         oommagic.use_device()
     assert "TF_CPU_BFC_MEM_LIMIT_IN_MB" not in os.environ
 
@@ -173,6 +178,6 @@ def test_an_unknown_card_is_answered_with_those_that_are_known() -> None:
 
 
 @pytest.mark.parametrize("card", arena.CARDS, ids=lambda card: card.name)
-def test_each_card_says_where_its_figure_comes_from(card: arena.Card) -> None:
+def test_each_card_says_where_its_figure_comes_from(card: Card) -> None:
     assert card.source.startswith("TensorFlow's log on a ")
     assert card.usable_bytes > 2 * GIB

@@ -24,6 +24,9 @@ RoleOf = Callable[[str, bool], OpRole]
 _ALLOC, _FREE = 0, 1
 
 _ARGUMENTS = "XLA_Args"
+_SUM = re.compile(r"(?:.*/)?AddN(?:_\d+)?")
+"""Adds the gradients that come back to one tensor from several layers; it names none of them."""
+
 _FARTHEST = 12
 """So many instructions away an op's name is still looked for."""
 
@@ -199,6 +202,9 @@ class _Owners:
             if role.kind == "weights" and not role.layer:
                 near = self._nearest_op(instruction)
                 role = replace(role, layer=self._role_of(near, False).layer)  # noqa: FBT003
+            if not role.layer and _SUM.fullmatch(op):
+                addend = self._search(instruction, self._sources_of, self._is_layer_s)
+                role = self._role_of(addend, False) if addend else role  # noqa: FBT003
             return Holding(role.kind, 0, role.layer, op, shape=shape, dtype=dtype)
         # The compiler's own: a copy in another layout, a counter, a padded array.
         op = self._nearest_op(instruction)

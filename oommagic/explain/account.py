@@ -1,0 +1,236 @@
+"""The sums of one failure: what was asked, what was there, and who held it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from oommagic.explain.facts import HOST, Facts, once_each, root_of
+from oommagic.explain.growth import Growth
+from oommagic.recording import Held
+from oommagic.report import Composition, Holding
+
+Confidence = Literal["certain", "likely", "possible"]
+
+_A_GOOD_PART = 0.25
+"""What must be held to count, where it is not known how much was missing."""
+
+_DATA_OPS = frozenset({"", "_EagerConst", "Const"})
+"""An array that becomes a tensor has no op; batches come of an iterator's."""
+
+_PLAIN_KINDS = frozenset({"data", "tensors"})
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known in figures of the place that ran out. None: not known."""
+
+    place: str
+    limit: int | None = None
+    asked: int | None = None
+    in_use: int | None = None
+    is_exact: bool = False
+    """Whether `in_use` was read when it failed; else it is the highest that was seen."""
+    before: int | None = None
+    left: tuple[tuple[str, int], ...] = ()
+    """What the cell does not use, by name, the largest first; the name is empty for what has
+    none."""
+    data: tuple[tuple[str, int], ...] = ()
+    """Data that lies on the device, by name, or by shape where it has no name."""
+    grown: Growth | None = None
+    buffer: Growth | None = None
+    """A data set's buffer that fills."""
+
+    @property
+    def missing(self) -> int | None:
+        """How much was wanted beyond the limit; none or less means that it was there, in pieces."""
+        if self.limit is None or self.in_use is None or self.asked is None:
+            return None
+        return self.in_use + self.asked - self.limit
+
+    @property
+    def asked_alone_is_too_much(self) -> bool:
+        """Whether what was asked for is more than there is in all."""
+        return self.asked is not None and self.limit is not None and self.asked > self.limit
+
+    @property
+    def left_bytes(self) -> int:
+        """All that was left behind."""
+        return sum(size for _, size in self.left)
+
+    @property
+    def data_bytes(self) -> int:
+        """All data on the device."""
+        return sum(size for _, size in self.data)
+
+    @property
+    def grown_bytes(self) -> int:
+        """What grew, apart from buffers."""
+        return self.grown.total_bytes if self.grown is not None else 0
+
+    @property
+    def needed(self) -> int | None:
+        """What the cell needed at once at least, without what was left behind or had grown."""
+        if self.in_use is None:
+            return self.asked
+        # What earlier runs have left is what has grown from run to run.
+        is_same = self.grown is not None and self.grown.per == "run"
+        parts = (self.left_bytes, self.grown_bytes)
+        rest = self.in_use - (max(parts) if is_same else sum(parts))
+        return max(0, rest) + (self.asked or 0)
+
+    @property
+    def is_left_known(self) -> bool:
+        """Whether names say what was there before."""
+        return any(name for name, _ in self.left)
+
+    def explained_by(self, size: int) -> bool:
+        """Say whether it would have had what it asked for without so much."""
+        if self.missing is not None:
+            return 0 < self.missing <= size
+        return size > 0 and self.limit is not None and size >= _A_GOOD_PART * self.limit
+
+    def confidence(self, at_best: Confidence = "certain") -> Confidence:
+        """Say how sure sums are that stand on these figures."""
+        if self.missing is None:
+            return "possible"
+        return at_best if self.is_exact else "likely"
+
+
+def account_of(facts: Facts, growths: Iterable[Growth]) -> Account:
+    """Add up what is known of the place that ran out."""
+    place, failure = facts.place, facts.failure
+    if failure is None:
+        return Account(place)
+    if place == HOST:
+        return _host_account(facts, growths)
+    device = facts.device(place)
+    in_use, is_exact = _in_use(facts)
+    known_before = device is not None and facts.profile is not None
+    here = [growth for growth in growths if growth.place == place]
+    return Account(
+        place=place,
+        limit=failure.limit_bytes or (device.limit_bytes if device is not None else None),
+        asked=failure.asked_bytes,
+        in_use=in_use,
+        is_exact=is_exact,
+        before=device.before_bytes if device is not None and known_before else None,
+        left=_left_behind(facts),
+        data=_data(facts),
+        grown=next((growth for growth in here if growth.what != "buffer"), None),
+        buffer=next((growth for growth in here if growth.what == "buffer"), None),
+    )
+
+
+def _host_account(facts: Facts, growths: Iterable[Growth]) -> Account:
+    here = [growth for growth in growths if growth.place == HOST]
+    host = facts.host
+    return Account(
+        place=HOST,
+        limit=host.limit_bytes if host is not None else None,
+        asked=facts.failure.asked_bytes if facts.failure is not None else None,
+        in_use=host.peak_bytes if host is not None else None,
+        before=host.before_bytes if host is not None and facts.profile is not None else None,
+        grown=next((growth for growth in here if growth.what != "buffer"), None),
+        buffer=next((growth for growth in here if growth.what == "buffer"), None),
+    )
+
+
+def _in_use(facts: Facts) -> tuple[int | None, bool]:
+    if facts.failure is not None and facts.failure.in_use_bytes is not None:
+        return facts.failure.in_use_bytes, True
+    composition = facts.composition(facts.place)
+    if composition is not None and composition.moment == "failure":
+        return composition.total_bytes, True
+    device = facts.device(facts.place)
+    return (device.peak_bytes, False) if device is not None else (None, False)
+
+
+def _left_behind(facts: Facts) -> tuple[tuple[str, int], ...]:
+    """Add up, by name, what was there before and the cell does not use."""
+    unused = Counter[str]()
+    for each in _unused_now(facts) if facts.profile is None else _unused_before(facts):
+        unused[root_of(each.owner)] += each.bytes
+    unused[""] += _without_a_name(facts)
+    return tuple((name, size) for name, size in unused.most_common() if size > 0)
+
+
+def _unused_now(facts: Facts) -> Iterator[Held]:
+    """Yield what names hold that the cell never mentions; the rest may be the failed cell's."""
+    for each in once_each(facts.held_after, facts):
+        has_own_name = bool(each.owner) and " in " not in each.owner
+        if each.device == facts.place and has_own_name and not facts.uses(each.owner):
+            yield each
+
+
+def _unused_before(facts: Facts) -> Iterator[Held]:
+    """Yield what was held before for nothing that the cell uses, and was not freed since.
+
+    A name that the cell gives a new value did not hold for it; but what it held may be freed.
+    """
+    here = [each for each in once_each(facts.held_after, facts) if each.device == facts.place]
+    now = {each.address: each.owner for each in here if each.address}
+    for each in once_each(facts.held_before, facts):
+        if each.device != facts.place:
+            continue
+        owner = now.get(each.address, "" if now and each.address else each.owner)
+        is_replaced = root_of(each.owner) in facts.clues.names_replaced
+        is_used = bool(owner) and facts.uses(owner)
+        is_freed = bool(now) and bool(each.address) and each.address not in now
+        if not is_used and not is_freed and not (is_replaced and not each.address):
+            yield each
+
+
+def _without_a_name(facts: Facts) -> int:
+    """Say how much there was before that no inventory has found; rounding is none of it."""
+    device = facts.device(facts.place)
+    if device is None or facts.profile is None:
+        return 0
+    here = (each for each in once_each(facts.held_before, facts) if each.device == device.name)
+    unknown = device.before_bytes - sum(each.bytes for each in here)
+    return unknown if unknown > device.before_bytes // 10 else 0
+
+
+def _data(facts: Facts) -> tuple[tuple[str, int], ...]:
+    composition = facts.composition(facts.place)
+    if composition is not None and composition.source != "compiled buffers":
+        found = Counter(dict(_data_held(composition, facts)))
+    else:
+        found = Counter[str]()
+        for each in once_each(facts.held_after or facts.held_before, facts):
+            if each.device == facts.place and _is_data(each, facts):
+                found[root_of(each.owner)] += each.bytes
+    return tuple(found.most_common())
+
+
+def _data_held(composition: Composition, facts: Facts) -> Iterator[tuple[str, int]]:
+    found = Counter[str]()
+    for holding in composition.holdings:
+        if _is_data(holding, facts) and not _is_batch(holding, facts):
+            found[root_of(holding.owner) or _said(holding)] += holding.bytes
+    yield from found.items()
+
+
+def _is_data(held: Held | Holding, facts: Facts) -> bool:
+    if isinstance(held, Holding) and not held.owner:
+        return held.kind == "data" and held.op in _DATA_OPS
+    if held.owner and not facts.uses(held.owner):
+        return False
+    calls = facts.clues.of("fit", "evaluate", "predict", "from_tensor_slices", "tensor")
+    given = {name for call in calls for name in call.arguments}
+    return held.kind == "data" or (held.kind in _PLAIN_KINDS and root_of(held.owner) in given)
+
+
+def _is_batch(holding: Holding, facts: Facts) -> bool:
+    """Say whether it is of the step: as long as what the step asked for, or as a batch."""
+    if not holding.shape or holding.owner:
+        return False
+    failure = facts.failure
+    asked = failure.shape if failure is not None else None
+    batch = facts.clues.batch_size(failure.line_number if failure is not None else None)
+    return holding.shape[0] in {asked[0] if asked else None, batch}
+
+
+def _said(holding: Holding) -> str:
+    shape = "×".join(map(str, holding.shape)) if holding.shape else ""
+    return " ".join(part for part in (holding.dtype, shape) if part)

@@ -1,0 +1,170 @@
+"""The phrases that verdicts are made of."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from oommagic.explain.account import Account
+from oommagic.explain.facts import Facts, root_of
+from oommagic.explain.growth import Growth
+from oommagic.report import Composition, Failure, Holding
+from oommagic.units import format_bytes
+
+_SHOWN = 3
+_MOST = 0.5
+_OF_A_STEP = frozenset({"activations", "gradients", "workspace"})
+_WITHOUT_A_NAME = frozenset({"unknown", "rounding"})
+
+
+def a_list(words: Sequence[str]) -> str:
+    """Join words as one says them: `a, b and c`."""
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+
+
+def shape_words(failure: Failure) -> str:
+    """Say a tensor's type and shape: `float32 64×112×112×64`."""
+    shape = "×".join(map(str, failure.shape or ())) or ("scalar" if failure.shape == () else "")
+    return " ".join(part for part in (failure.dtype, shape) if part)
+
+
+def asked_for(failure: Failure) -> str:
+    """Say what was asked for, as far as the error tells."""
+    tensor = shape_words(failure)
+    if failure.asked_bytes is None:
+        return f"a tensor ({tensor})" if tensor else "the memory that was asked for"
+    return f"{format_bytes(failure.asked_bytes)}{f' ({tensor})' if tensor else ''}"
+
+
+def where(failure: Failure) -> str:
+    """Say which op of which layer asked, and at which line."""
+    op = f" for {failure.op}" if failure.op else ""
+    layer = f" in layer {failure.layer}" if failure.layer else ""
+    return f"{op}{layer}{_at_line(failure)}"
+
+
+def _at_line(failure: Failure) -> str:
+    if failure.line_number is None:
+        return ""
+    file = f" of {failure.filename}" if failure.filename else ""
+    source = f": {failure.line_source.strip()}" if failure.line_source else ""
+    return f", line {failure.line_number}{file}{source}"
+
+
+def plural(per: str, count: int) -> str:
+    """Say how often: `1 step`, `300 steps`."""
+    return f"{count} {per}" if count == 1 else f"{count} {per}s"
+
+
+# ---- What holds it ------------------------------------------------------------------------------
+
+
+def biggest(facts: Facts, account: Account) -> str:
+    """Say what most of the step's memory is, where that was recorded when it failed."""
+    composition = facts.composition(account.place)
+    if composition is None or composition.moment != "failure" or not account.needed:
+        return ""
+    top = _holders(composition, facts).most_common(1)
+    if not top:
+        return ""
+    name, size = top[0]
+    share = "most of it is" if size >= _MOST * account.needed else "the largest part is"
+    return f"; {share} {name} ({format_bytes(size)})"
+
+
+def biggest_layer(facts: Facts, account: Account) -> str:
+    """Name the layer that held most, or nothing if that is not known."""
+    composition = facts.composition(account.place)
+    sizes = Counter[str]()
+    for holding in composition.holdings if composition is not None else ():
+        if holding.layer and holding.kind in _OF_A_STEP:
+            sizes[holding.layer] += holding.bytes
+    return next((layer for layer, _ in sizes.most_common(1)), "")
+
+
+def largest_holders(facts: Facts, account: Account) -> Iterator[str]:
+    """Name what held most, and whether that was when it failed."""
+    composition = facts.composition(account.place)
+    if composition is None:
+        return
+    top = _holders(composition, facts).most_common(_SHOWN)
+    if top:
+        held = a_list([f"{name} {format_bytes(size)}" for name, size in top])
+        when = "When it failed" if composition.moment == "failure" else "At the recorded peak"
+        yield f"{when}, the largest were {held}."
+
+
+def _holders(composition: Composition, facts: Facts) -> Counter[str]:
+    sizes = Counter[str]()
+    for holding in composition.holdings:
+        is_left = bool(holding.owner) and not facts.uses(holding.owner)
+        if holding.kind not in _WITHOUT_A_NAME and not is_left:
+            sizes[_called(holding)] += holding.bytes
+    return sizes
+
+
+def _called(holding: Holding) -> str:
+    """Name a holding after its kind, and its layer or the name that holds it."""
+    if holding.layer:
+        return f"the {holding.kind} of {holding.layer}"
+    if holding.owner:
+        return f"the {holding.kind} of `{root_of(holding.owner)}`"
+    return f"the {holding.kind}"
+
+
+# ---- What grows ---------------------------------------------------------------------------------
+
+
+def growth_sentence(grown: Growth, place: str, limit: int | None) -> str:
+    """Say how fast it grows, until when, and what it is that grows."""
+    full = f"{place} ({format_bytes(limit)})" if limit is not None else place
+    if grown.per == "run":
+        return (
+            f"Each run of this cell leaves {format_bytes(grown.rate_bytes)} more: "
+            f"{plural('run', grown.repeats)} have left {format_bytes(grown.total_bytes)}, until "
+            f"{full} was full."
+        )
+    rate = f"It grows by {format_bytes(grown.rate_bytes)} {_each(grown)}"
+    total = f"by {format_bytes(grown.total_bytes)} in {plural(grown.per, grown.repeats)}"
+    return f"{rate}, {total}, until {full} was full: {_reason(grown)}."
+
+
+def _each(grown: Growth) -> str:
+    return "a second" if grown.per == "second" else f"with each {grown.per}"
+
+
+def _reason(grown: Growth) -> str:
+    """Say what keeps it, as far as that is known."""
+    if grown.what == "models" and not grown.owner:
+        return f"`{grown.maker}` builds a new model each time, and the memory of old ones stays"
+    if grown.what == "graphs":
+        return (
+            f"{grown.maker} was traced {grown.count_after} times (a tf.function is traced anew "
+            "for each new Python value and each new shape), and what a trace keeps stays"
+        )
+    if grown.owner:
+        return f"`{grown.owner}` keeps {grown.what or 'tensors'} of each{_counts(grown)}"
+    if grown.line_number is not None:
+        return f"what line {grown.line_number} takes is not given back"
+    if grown.op:
+        return f"what {grown.layer or grown.op} allocates is not given back"
+    return "what is taken is not given back"
+
+
+def _counts(grown: Growth) -> str:
+    if not grown.count_after:
+        return ""
+    return f" ({grown.count_before} at first, {grown.count_after} at last)"
+
+
+def told_growth(grown: Growth) -> str:
+    """Say the same in a few words."""
+    total = format_bytes(grown.total_bytes)
+    in_all = f"{total} in {plural(grown.per, grown.repeats)}"
+    if grown.owner and grown.count_after:
+        counts = f"from {grown.count_before} to {grown.count_after} {grown.what or 'tensors'}"
+        return f"`{grown.owner}` grew {counts}, {total}"
+    if grown.maker and grown.what == "models":
+        return f"models of `{grown.maker}` grew to {in_all}"
+    if grown.what == "graphs":
+        return f"{grown.maker} was traced {grown.count_after} times, and {in_all} were taken"
+    at_line = f" at line {grown.line_number}" if grown.line_number is not None else ""
+    return f"{grown.place} rose by {in_all}{at_line}"

@@ -10,7 +10,15 @@ from markdown_it import MarkdownIt
 
 PAGES = Path(__file__).resolve().parent
 OUTPUT = PAGES / "_build"
-ORDER = ("index", "magic", "how-it-measures", "coming-from", "report", "troubleshooting")
+ORDER = (
+    "index",
+    "magic",
+    "small-device",
+    "how-it-measures",
+    "coming-from",
+    "report",
+    "troubleshooting",
+)
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
 _LINK = re.compile(r'href="(?!https?:)(?P<page>[\w-]*)(?P<end>\.md)?(?:#(?P<anchor>[\w-]+))?"')
 

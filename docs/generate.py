@@ -29,16 +29,24 @@ _PART = re.compile(
 
 def options_of_oomprofile() -> str:
     """List the magic's options as its own parser has them."""
-    parser = OommagicMagics.oomprofile.parser
-    rows = "\n".join(_option(action) for action in parser._actions)  # noqa: SLF001 (no other way)
+    return _options(OommagicMagics.oomprofile)
+
+
+def options_of_oomdevice() -> str:
+    """List what can stand behind the magic, as its own parser has it."""
+    return _options(OommagicMagics.oomdevice)
+
+
+def _options(magic: Any) -> str:
+    rows = "\n".join(_option(action) for action in magic.parser._actions)  # noqa: SLF001 (no other way)
     return f"| option | meaning |\n|---|---|\n{rows}\n"
 
 
 def _option(action: argparse.Action) -> str:
     value = "\\|".join(action.choices) if action.choices else (action.metavar or "")
-    names = ", ".join(
-        f"`{name} {value}`" if value else f"`{name}`" for name in action.option_strings
-    )
+    # What has no name of its own stands there by itself.
+    words = (f"{name} {value}".strip() for name in action.option_strings or [action.dest.upper()])
+    names = ", ".join(f"`{word}`" for word in words)
     return f"| {names} | {_sentence(action.help or '')} |"
 
 
@@ -83,6 +91,18 @@ def cards() -> str:
     return f"| card | memory | source |\n|---|---|---|\n{rows}\n"
 
 
+def running_out() -> str:
+    """Lay out which models ran out of memory on a small device, and what came of it."""
+    path = ROOT / "bench" / "running_out" / "results.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows = "\n".join(
+        f"| {one['model'].replace('_', ' ')} | {one['batch']:,} | {one['raised']} | "
+        f"{one['seconds']:.0f} s | {'trained on' if one['then_trained'] else 'did not train on'} |"
+        for one in found["attempts"]
+    )
+    return f"| model | batch | raised | after | then |\n|---|---|---|---|---|\n{rows}\n"
+
+
 def overhead() -> str:
     """Lay out what the benchmark measured: how many times longer, as the median of its rounds."""
     path = ROOT / "bench" / "overhead" / "results.json"
@@ -120,11 +140,13 @@ def startup() -> str:
 
 GENERATORS: Mapping[str, Callable[[], str]] = {
     "options-of-oomprofile": options_of_oomprofile,
+    "options-of-oomdevice": options_of_oomdevice,
     "overhead": overhead,
     "startup": startup,
     "report-values": report_values,
     "report-format": report_format,
     "cards": cards,
+    "running-out": running_out,
 }
 """What can stand in a page's marks, by name. A new part is one function and one line here."""
 

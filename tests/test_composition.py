@@ -4,9 +4,11 @@ import random
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
+from children import ARENA, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +22,7 @@ from oommagic.report import Composition, Failure, HoldingKind
 from oommagic.units import KIB, MIB
 
 DEVICE = "CPU:0"
+_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 SLOT = 1 << 20
 """The simulated allocator hands out places as far apart as this, the lowest free one first."""
 
@@ -257,6 +260,43 @@ def test_after_the_tape_an_address_counts_only_with_the_same_size() -> None:
     assert bytes_by_owner(composition_at_peak(allocator.tape(), [], [smaller])) == {"name0": 4096}
 
 
+def test_a_name_without_an_address_counts_once_and_only_if_it_was_there_before() -> None:
+    allocator = Allocator()
+    allocator.take(4096, taped=False)
+    text = Held("texts", "tensors", DEVICE, 0, 1024)
+    allocator.take(256, op=_EAGER)
+    tape = allocator.tape()
+    assert bytes_by_owner(composition_at_peak(tape, [text], [text])) == {"texts": 1024}
+    assert not bytes_by_owner(composition_at_peak(tape, [], [text]))
+
+
+def test_weights_that_a_step_moved_are_named_where_they_lay_before() -> None:
+    allocator = Allocator()
+    old = allocator.take(8192, op=_EAGER)
+    other = allocator.take(64 * KIB, op=_LAYER)
+    allocator.give_back(other)
+    new = allocator.take(8192, op=_UPDATE)
+    allocator.give_back(old)
+    after = [replace(held(new, "weights", "model"), layer="dense")]
+    composition = composition_at_peak(allocator.tape(), [], after)
+    assert bytes_by_owner(composition) == {"model": 8192}
+    assert [one.layer for one in composition.holdings if one.kind == "weights"] == ["dense"]
+
+
+def test_a_batch_is_told_as_rows_of_the_one_data_set_that_has_such() -> None:
+    allocator = Allocator()
+    rows = allocator.take(64 * KIB, taped=False)
+    allocator.take(16 * KIB, op=_DATA)
+    allocator.take(5000, op=_DATA)
+    known = Held("dataset[0]", "data", DEVICE, rows.address, 64 * KIB, "", (16, 1024), "float32")
+    composition = composition_at_peak(allocator.tape(), [known], [])
+    found = {(one.owner, one.shape) for one in composition.holdings if one.kind == "data"}
+    assert found == {("dataset[0]", (16, 1024)), ("dataset", (4, 1024)), ("", None)}
+    alike = replace(known, owner="other", address=rows.address + SLOT * 9)
+    composition = composition_at_peak(allocator.tape(), [known, alike], [])
+    assert "dataset" not in {one.owner for one in composition.holdings}
+
+
 def test_a_slice_names_the_memory_that_it_lies_in() -> None:
     allocator = Allocator()
     piece = allocator.take(64 * KIB, op=_EAGER)
@@ -356,3 +396,173 @@ def test_a_hundred_thousand_pieces_are_told_in_a_few_hundred_and_soon() -> None:
     assert adds_up(composition, max(tape.in_use_bytes))
     assert len(composition.holdings) < 450
     assert sum(one.count for one in composition.holdings if one.kind != "rounding") == 100_000
+
+
+# ---- Real models, on the arena, each in a child process ----------------------------------------
+
+_BEFORE = """
+import numpy as np
+import tensorflow as tf
+import keras
+from keras import layers
+from tensorflow.config.experimental import get_memory_info, reset_memory_stats
+from oommagic.explain.composition import composition_at_failure, composition_at_peak
+from oommagic.tf.inventory import held_by
+from oommagic.tf.tape import Taping
+from oommagic.tf.tape_bounds import Limits
+
+keras.utils.set_random_seed(3)
+tf.zeros(())
+"""
+_BEGIN = """
+before = held_by(globals())
+reset_memory_stats("CPU:0")
+taping = Taping(Limits(steps=99, eager_s=99.0, heap_bytes=1 << 30))
+taping.begin()
+"""
+_END = """
+peak = get_memory_info("CPU:0")["peak"]
+(tape,) = taping.end()
+after = held_by(globals())
+composition = composition_at_peak(tape, before, after, peak)
+holdings = composition.holdings
+named = sum(one.bytes for one in holdings if one.layer or one.owner)
+told |= {
+    "peak": peak,
+    "total": composition.total_bytes,
+    "sum": sum(one.bytes for one in holdings),
+    "named": named / composition.total_bytes,
+    "held": [[one.kind, one.layer, one.owner, one.count, one.shape] for one in holdings],
+    "note": composition.note,
+}
+"""
+
+_CNN = """
+model = keras.Sequential([
+    keras.Input((64, 64, 3)),
+    layers.Conv2D(16, 3, activation="relu", name="first"),
+    layers.MaxPooling2D(),
+    layers.Conv2D(32, 3, activation="relu", name="second"),
+    layers.Flatten(),
+    layers.Dense(10, name="head"),
+])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+images = np.zeros((48, 64, 64, 3), "float32")
+dataset = tf.data.Dataset.from_tensor_slices((images, np.zeros(48, "int32"))).batch(16)
+"""
+_RECURRENT = """
+model = keras.Sequential([
+    layers.Embedding(5000, 64), layers.LSTM(48), layers.Dense(1, activation="sigmoid")
+])
+model.compile("rmsprop", "binary_crossentropy")
+x = np.zeros((48, 40), "int32")
+y = np.zeros(48)
+"""
+_TRANSFORMER = """
+inputs = keras.Input((32,), dtype="int32")
+x = layers.Embedding(2000, 64)(inputs)
+x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 16)(x, x))
+x = layers.LayerNormalization()(x + layers.Dense(64)(layers.Dense(256, "gelu")(x)))
+model = keras.Model(inputs, layers.Dense(2000)(x))
+model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x = y = np.zeros((48, 32), "int32")
+"""
+_FIT = "model.fit(x, y, batch_size=16, verbose=0)"
+_TWO_OPTIMIZERS = """
+generator = keras.Sequential([
+    keras.Input((32,)), layers.Dense(7 * 7 * 32), layers.Reshape((7, 7, 32)),
+    layers.Conv2DTranspose(16, 4, strides=2, padding="same", activation="relu"),
+    layers.Conv2DTranspose(1, 4, strides=2, padding="same"),
+], name="generator")
+critic = keras.Sequential([
+    keras.Input((28, 28, 1)), layers.Conv2D(32, 3, strides=2), layers.LeakyReLU(),
+    layers.Conv2D(64, 3, strides=2), layers.Flatten(), layers.Dense(1),
+], name="critic")
+makes, judges = keras.optimizers.Adam(), keras.optimizers.RMSprop()
+
+@tf.function
+def step(real):
+    with tf.GradientTape() as of_maker, tf.GradientTape() as of_judge:
+        fake = generator(tf.random.normal((64, 32)), training=True)
+        gap = tf.reduce_mean(critic(fake) - critic(real))
+        loss = -gap
+    weights = generator.trainable_variables
+    makes.apply_gradients(zip(of_maker.gradient(loss, weights), weights))
+    weights = critic.trainable_variables
+    judges.apply_gradients(zip(of_judge.gradient(gap, weights), weights))
+    return gap
+"""
+_LOOP = """
+gaps = []
+for real in tf.data.Dataset.from_tensors(np.zeros((64, 28, 28, 1), "float32")).repeat(3):
+    gaps.append(step(real))
+"""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What is asked of a real composition: the share that is named, and who held what."""
+
+    named: float
+    held: dict[str, set[tuple[str, str]]]
+
+
+def composed(*sources: str) -> Composed:
+    told = run_python("\n".join((_BEFORE, *sources, _END)), {**ARENA, _LIMIT: "2000"})
+    assert told["total"] == told["peak"] == told["sum"], told["note"]
+    held_by_kind: dict[str, set[tuple[str, str]]] = {}
+    for kind, layer, owner, _, _ in told["held"]:
+        held_by_kind.setdefault(kind, set()).add((layer, owner))
+    return Composed(told["named"], held_by_kind)
+
+
+def test_a_step_of_a_model_made_before_the_cell_is_told_to_the_byte_by_layer() -> None:
+    found = composed(_CNN, _BEGIN, "model.fit(dataset, verbose=0)")
+    assert found.named > 0.95
+    assert ("second", "model") in found.held["weights"]
+    assert ("head", "model.optimizer") in found.held["optimizer slots"]
+    assert ("first", "") in found.held["activations"]
+    assert ("", "dataset") in found.held["data"]
+
+
+@pytest.mark.slow_once
+@pytest.mark.parametrize(
+    "model", [_RECURRENT, _TRANSFORMER], ids=["embedding and LSTM", "transformer"]
+)
+def test_a_model_made_in_the_cell_is_told_to_the_byte(model: str) -> None:
+    found = composed(_BEGIN, model, _FIT)
+    assert found.named > 0.95
+    assert ("embedding", "model") in found.held["weights"]
+
+
+@pytest.mark.slow_once
+def test_two_optimizers_of_a_loop_are_told_apart() -> None:
+    found = composed(_TWO_OPTIMIZERS, _BEGIN, _LOOP)
+    assert found.named > 0.95
+    assert {owner for _, owner in found.held["optimizer slots"]} >= {"makes", "judges"}
+    assert {owner for _, owner in found.held["weights"]} >= {"generator", "critic"}
+
+
+def test_what_filled_the_device_when_it_ran_out_is_told() -> None:
+    cell = """
+kept = []
+try:
+    while True:
+        kept.append(tf.ones((4, 1024, 1024)))
+except tf.errors.ResourceExhaustedError as error:
+    ran_out = error
+    in_use = get_memory_info("CPU:0")["current"]
+del kept[5:]
+"""
+    end = """
+(tape,) = taping.end()
+composition = composition_at_failure(tape, before, held_by(globals()), None)
+told["total"], told["in_use"] = composition.total_bytes, in_use
+told["moment"] = composition.moment
+told["held"] = [[one.owner, one.op, one.count] for one in composition.holdings]
+"""
+    told = run_python(_BEFORE + _BEGIN + cell + end, {**ARENA, _LIMIT: "200"})
+    assert told["total"] == told["in_use"]
+    assert told["moment"] == "failure"
+    assert ["kept", "", 5] in told["held"]
+    assert any(owner == "" and count > 1 for owner, _, count in told["held"])

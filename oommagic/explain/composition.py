@@ -7,11 +7,11 @@ holdings add up to the allocator's own figure.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from oommagic.explain.ownership import LASTING, Claim, apart, owners_at
+from oommagic.explain.ownership import LASTING, Claim, apart, of_all, owners_at
 from oommagic.explain.replay import Chunk, failing_event, moment_after, peak_event
 from oommagic.recording import Held, Tape
 from oommagic.report import Composition, Failure, Holding
@@ -21,7 +21,6 @@ _MOST_HOLDINGS = 400
 
 _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 _NUMBER = re.compile(r"_\d+$")
-_ITEM = re.compile(r"\[[^\[\]]*\]$")
 
 
 def composition_at_peak(
@@ -82,7 +81,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one piece of memory is, before pieces that are alike are merged."""
+    """What a piece of memory is, or several from one op."""
 
     holding: Holding
     rounding_bytes: int
@@ -109,29 +108,36 @@ def _composition(
     moment = moment_after(tape, event)
     before, after = _on(tape.device, names.before), _on(tape.device, names.after)
     owners = owners_at(tape, moment, before, after)
-    parts = [_taped_part(tape, chunk, owners.of_taped.get(chunk.address)) for chunk in moment.taped]
+    parts = list(_taped_parts(tape, moment.taped, owners.of_taped))
     left = moment.total_bytes - sum(chunk.bytes for chunk in moment.taped)
     settled, unknown = _settled(owners.of_earlier, left)
     holdings = _holdings([*parts, *settled], unknown)
     return Composition(tape.device, called, moment.total_bytes, holdings, "tape")
 
 
-def _taped_part(tape: Tape, chunk: Chunk, held: Held | None) -> _Part:
-    """Describe a chunk by the name that holds it, else by the op that asked for it."""
-    op = tape.op_numbers[chunk.began]
-    role = tape.roles[op]
-    shape, dtype = tape.tensors[tape.tensor_numbers[chunk.began]]
-    holding = Holding(
-        kind=role.kind,
-        bytes=chunk.requested_bytes,
-        layer=role.layer,
-        op=_short(tape.ops[op], role.layer),
-        shape=shape,
-        dtype=dtype,
-    )
-    if held is not None:
-        holding = _held_by(holding, held)
-    return _Part(holding, chunk.bytes - chunk.requested_bytes)
+def _taped_parts(
+    tape: Tape, chunks: Iterable[Chunk], owners: Mapping[int, Held]
+) -> Iterator[_Part]:
+    """Describe chunks by the names that hold them, else by the op that asked for them."""
+    alike: dict[tuple[int, int, int], list[Chunk]] = defaultdict(list)
+    for chunk in chunks:
+        named = chunk.address if chunk.address in owners else 0
+        event = chunk.began
+        alike[tape.op_numbers[event], tape.tensor_numbers[event], named].append(chunk)
+    for (op, tensor, named), members in alike.items():
+        role = tape.roles[op]
+        shape, dtype = tape.tensors[tensor]
+        holding = Holding(
+            kind=role.kind,
+            bytes=sum(chunk.requested_bytes for chunk in members),
+            layer=role.layer,
+            op=_short(tape.ops[op], role.layer),
+            shape=shape,
+            dtype=dtype,
+            count=len(members),
+        )
+        rounding = sum(chunk.bytes for chunk in members) - holding.bytes
+        yield _Part(_held_by(holding, owners[named]) if named else holding, rounding)
 
 
 def _short(op: str, layer: str) -> str:
@@ -186,7 +192,9 @@ def _split(parts: Iterable[_Part]) -> Iterator[Holding]:
         if asked.bytes:
             yield asked
         if part.rounding_bytes:
-            yield Holding("rounding", part.rounding_bytes, asked.layer, "", asked.owner)
+            yield Holding(
+                "rounding", part.rounding_bytes, asked.layer, owner=asked.owner, count=asked.count
+            )
 
 
 def _merged(holdings: Iterable[Holding], alike: Callable[[Holding], Holding]) -> list[Holding]:
@@ -209,11 +217,8 @@ def _joined(key: Holding, members: Sequence[Holding]) -> Holding:
 
 
 def _without_item(holding: Holding) -> Holding:
-    """Say `losses` for `losses[3]`: one of many is not told from the others."""
-    owner = holding.owner
-    while _ITEM.search(owner):
-        owner = _ITEM.sub("", owner)
-    return replace(holding, owner=owner)
+    """One of many items is not told from the others."""
+    return replace(holding, owner=of_all(holding.owner))
 
 
 def _without_tensor(holding: Holding) -> Holding:

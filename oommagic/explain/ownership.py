@@ -5,6 +5,7 @@ is believed where its address says so: the chunk was there at both times and nev
 Variables may have moved meanwhile: then the tape says from where to where.
 """
 
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +23,13 @@ LASTING: frozenset[HoldingKind] = frozenset(
 )
 """What stays from step to step."""
 
+_LEAST_ROW_BYTES = 1024
+"""A batch is known by the size of its rows, if they are not small."""
+
 _MOVING = LASTING - {"data"}
 """What a step may give a new buffer."""
+
+_ITEM = re.compile(r"\[[^\[\]]*\]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def owners_at(tape: Tape, moment: Moment, before: Sequence[Held], after: Sequenc
             claims.append(Claim(held, chunk.bytes))
         else:
             owners[chunk.address] = held
-    return Owners(owners, tuple(claims))
+    return Owners({**_batches(tape, moment, [*before, *after]), **owners}, tuple(claims))
 
 
 def apart(claims: Iterable[Claim]) -> Iterator[Claim]:
@@ -103,6 +109,38 @@ def _fits(tape: Tape, held: Held, chunk: Chunk) -> bool:
     return tape.is_whole or (start == 0 and held.bytes == chunk.requested_bytes)
 
 
+def _batches(tape: Tape, moment: Moment, held: Iterable[Held]) -> dict[int, Held]:
+    """Find rows of a data set, on their way to the model, if there is but one that has such."""
+    sets = [one for one in held if one.kind == "data" and one.shape and len(one.shape) > 1]
+    owners: dict[int, Held] = {}
+    for chunk in moment.taped:
+        if tape.roles[tape.op_numbers[chunk.began]].kind != "data":
+            continue
+        shape, _ = tape.tensors[tape.tensor_numbers[chunk.began]]
+        parts = [rows for whole in sets if (rows := _rows(whole, chunk.requested_bytes, shape))]
+        if len({rows.owner for rows in parts}) == 1:
+            owners[chunk.address] = parts[0]
+    return owners
+
+
+def _rows(whole: Held, size: int, shape: tuple[int, ...] | None) -> Held | None:
+    """Describe so many bytes as rows of a data set, if they can be."""
+    if not whole.shape or not whole.shape[0]:
+        return None
+    row = whole.bytes // whole.shape[0]
+    rows = (size // row, *whole.shape[1:]) if row >= _LEAST_ROW_BYTES else ()
+    if not rows or not rows[0] or size % row or shape not in {None, rows}:
+        return None
+    return replace(whole, owner=of_all(whole.owner), bytes=size, shape=rows, address=0)
+
+
+def of_all(owner: str) -> str:
+    """Say `losses` for `losses[3]`."""
+    while _ITEM.search(owner):
+        owner = _ITEM.sub("", owner)
+    return owner
+
+
 def _claims(
     tape: Tape, moment: Moment, before: Sequence[Held], after: Sequence[Held]
 ) -> Iterator[Claim]:
@@ -116,8 +154,9 @@ def _claims(
             is_there_still = still.get(held.address) == held.bytes
             yield Claim(held, _in_grains(held.bytes), 1 if is_there_still else 2)
     for held in after:
-        # After a tape that was cut short, what came later is told apart by whether it lasts.
-        if held.address not in moment.first_events and (tape.is_whole or held.kind in LASTING):
+        # Where the tape was cut short, this may have come after it, unless it is of a kind to last.
+        is_older = tape.is_whole or held.kind in LASTING
+        if held.address and held.address not in moment.first_events and is_older:
             yield Claim(held, _in_grains(held.bytes), 3)
 
 

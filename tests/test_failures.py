@@ -762,7 +762,7 @@ def facts(failure: Failure | None, asked: dict[str, Any]) -> dict[str, Any] | No
     return None if failure is None else {name: getattr(failure, name) for name in asked}
 
 
-def raised_from(cause: BaseException) -> BaseException:
+def raised_from(cause: Exception) -> Exception:
     error = ValueError("training failed")
     error.__cause__ = cause
     return error

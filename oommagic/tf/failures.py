@@ -39,9 +39,9 @@ _OPS = (
 _LARGEST_BUFFER = re.compile(r'op_name="(?P<op>(?!XLA_Args)[^"\n]+)"')
 
 _DEVICE = re.compile(r"\b(?P<name>[A-Z]+:\d+)(?=\W|$)")
-_WRAPPED_FOR = re.compile(r"\{\{function_node \S+?_device_(?P<device>/job:[^\s}]+)\}\}")
+_WRAPPED_FOR = re.compile(r"\{\{function_node [^{}\s]+?_device_(?P<device>/job:[^{}\s]+)\}\}")
 _BEFORE_THE_MESSAGE = re.compile(
-    r"^.*\{\{function_node [^}]*\}\} ?|^\s*(?:\(\d+\) )?(?:[A-Z_]+: )?(?=\S)"
+    r"^.*\{\{function_node [^{}]*\}\} ?|^\s*(?:\(\d+\) )?(?:[A-Z_]+: )?(?=\S)"
 )
 _AFTER_THE_MESSAGE = re.compile(r"\s*(?:\[\[.*|\[Op:.*)?$")
 
@@ -254,4 +254,5 @@ def _line_around(text: str, match: re.Match[str]) -> str:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
     line = text[start : end if end >= 0 else len(text)]
-    return _AFTER_THE_MESSAGE.sub("", _BEFORE_THE_MESSAGE.sub("", line, count=1), count=1).strip()
+    line = _AFTER_THE_MESSAGE.sub("", _BEFORE_THE_MESSAGE.sub("", line, count=1), count=1)
+    return line.strip().removesuffix(":")

@@ -52,8 +52,10 @@ def composition_at_failure(
 ) -> Composition:
     """Tell who held what when an allocation failed; if the tape had ended by then, at its peak."""
     names = _Names(held_before, held_after)
-    if tape.is_whole:
-        return _composition(tape, failing_event(tape, failure), "failure", names)
+    event = failing_event(tape, failure)
+    if event is not None or tape.is_whole:
+        event = peak_event(tape) if event is None else event
+        return _composition(tape, event, "failure", names)
     composition = _composition(tape, peak_event(tape), "peak", names)
     part = _recorded_part(tape, composition.total_bytes)
     return replace(composition, note=f"{part} It ran out later, when nothing was recorded.")

@@ -47,8 +47,8 @@ def peak_event(tape: Tape) -> int:
     return tape.in_use_bytes.index(highest) if highest > tape.before_bytes else -1
 
 
-def failing_event(tape: Tape, failure: Failure | None) -> int:
-    """Find the event after which an allocation failed.
+def failing_event(tape: Tape, failure: Failure | None) -> int | None:
+    """Find the event after which an allocation failed; None if the tape does not show it.
 
     What the failing step held is given back after that, which may be on the tape too. The
     allocator waits for others to give memory back before it gives up: the tape stands still.
@@ -60,7 +60,7 @@ def failing_event(tape: Tape, failure: Failure | None) -> int:
     for event in range(len(in_use) - 2, -1, -1):
         if tape.times_s[event + 1] - tape.times_s[event] >= _LONG_WAIT_S:
             return event
-    return peak_event(tape)
+    return None
 
 
 def moment_after(tape: Tape, event: int) -> Moment:

@@ -173,6 +173,15 @@ def test_the_ten_seconds_in_which_tensorflow_waits_for_memory_hide_no_growth() -
     assert only(growths(growing_loop(waiting, failure))).total_bytes > 60 * MIB
 
 
+def test_what_runs_outside_the_cell_after_the_wait_hides_no_growth_either() -> None:
+    failure = Failure("allocation", "device", "OOM", device="CPU:0")
+    facts = growing_loop([at * 2 * MIB for at in range(40)] + [80 * MIB] * 100, failure)
+    values = [*facts.timeline.lanes[0].lows, 70.0 * MIB]
+    ended = timeline([round(value or 0) for value in values], [*facts.timeline.line_numbers, 0])
+    both = Facts(failure, LOOP, profile=facts.profile, devices=facts.devices, timeline=ended)
+    assert only(growths(both)).line_number == 3
+
+
 def test_a_loop_whose_cache_fills_and_stays_does_not_grow() -> None:
     values = [min(at, 30) * 4 * MIB for at in range(120)]
     assert growths(growing_loop(values)) == ()

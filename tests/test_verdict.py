@@ -374,10 +374,10 @@ def test_a_batch_that_could_not_be_copied_to_a_full_device_is_not_the_data_set()
 
 
 def test_enough_memory_in_pieces_is_fragmentation() -> None:
-    verdict = verdict_of(failing(in_use_bytes=900 * MIB, largest_free_bytes=300 * MIB))
+    verdict = verdict_of(failing(in_use_bytes=600 * MIB, largest_free_bytes=300 * MIB))
     assert (verdict.cause, verdict.confidence) == ("fragmentation", "certain")
     assert verdict.sentence == (
-        "GPU:0's memory is in pieces: 636 MB are free in all, but no free block is larger than "
+        "GPU:0's memory is in pieces: 936 MB are free in all, but no free block is larger than "
         "300 MB, and 500 MB were asked for at once."
     )
     assert reason(verdict, "step too big") == "what it asked for was free in all."
@@ -389,6 +389,22 @@ def test_too_little_memory_in_all_is_no_fragmentation() -> None:
     assert reason(verdict, "fragmentation") == (
         "136 MB were free in all, less than the 500 MB asked for."
     )
+
+
+def test_the_first_step_of_a_model_on_a_nearly_full_device_is_too_big_rather_than_in_pieces() -> (
+    None
+):
+    facts = failing(in_use_bytes=1000 * MIB, largest_free_bytes=300 * MIB)
+    verdict = verdict_of(facts)
+    assert (verdict.cause, verdict.confidence) == ("step too big", "likely")
+    assert "asked for 500 MB more, where 536 MB were free, in pieces" in verdict.sentence
+    assert "no step has run through yet" in reason(verdict, "fragmentation")
+
+
+def test_a_step_that_ran_before_on_a_nearly_full_device_finds_it_in_pieces() -> None:
+    facts = failing(in_use_bytes=1000 * MIB, largest_free_bytes=300 * MIB)
+    again = replace(facts, profile=Profile((LineUsage(1, CELL, hits=7),)))
+    assert verdict_of(again).cause == "fragmentation"
 
 
 def test_a_peak_is_no_proof_of_fragmentation() -> None:
@@ -592,6 +608,21 @@ def test_a_kernel_that_was_not_watched_still_shows_what_names_hold_now() -> None
     assert verdict.confidence == "likely"
 
 
+def test_what_names_hold_after_an_error_is_not_taken_for_what_was_in_use_then() -> None:
+    now = Composition("GPU:0", "failure", 700 * MIB, (WEIGHTS,), "names")
+    late = Facts(
+        failure=replace(OOM, in_use_bytes=None, filename="/t/ipykernel_55/395.py"),
+        source=CELL,
+        devices=(DeviceMemory("GPU:0", 700 * MIB, 700 * MIB, 1400 * MIB, LIMIT),),
+        compositions=(now,),
+    )
+    verdict = verdict_of(late)
+    assert (verdict.cause, verdict.confidence) == ("step too big", "likely")
+    assert (verdict.line_number, verdict.line_source) == (1, CELL)
+    assert "most of it" not in verdict.sentence
+    assert not any("ipykernel" in line for line in verdict.evidence)
+
+
 # ---- Nothing ran out ----------------------------------------------------------------------------
 
 CALM = replace(
@@ -614,6 +645,16 @@ def test_a_run_that_did_not_fail_says_its_peak_and_its_line() -> None:
         "Nothing ran out; the peak of GPU:0 was 1.17 GB of 1.50 GB (78%) at line 7: model.fit(...)"
     )
     assert (verdict.cause, verdict.line_number) == ("none", 7)
+
+
+def test_a_loop_is_not_named_for_what_its_body_took() -> None:
+    same = {"GPU:0": DeviceUsage(0, 1200 * MIB)}
+    lines = (
+        LineUsage(1, "for x in ds:", hits=9, devices=same),
+        LineUsage(2, "    step(x)", hits=8, devices=same),
+    )
+    facts = replace(CALM, source="for x in ds:\n    step(x)", profile=Profile(lines))
+    assert verdict_of(facts).line_number == 2
 
 
 def test_a_run_on_the_host_alone_says_the_hosts_peak() -> None:

@@ -49,6 +49,13 @@ class Account:
         return self.in_use + self.asked - self.limit
 
     @property
+    def free(self) -> int | None:
+        """How much was free in all."""
+        if self.limit is None or self.in_use is None:
+            return None
+        return max(0, self.limit - self.in_use)
+
+    @property
     def asked_alone_is_too_much(self) -> bool:
         """Whether what was asked for is more than there is in all."""
         return self.asked is not None and self.limit is not None and self.asked > self.limit
@@ -140,7 +147,9 @@ def _in_use(facts: Facts) -> tuple[int | None, bool]:
     if facts.failure is not None and facts.failure.in_use_bytes is not None:
         return facts.failure.in_use_bytes, True
     composition = facts.composition(facts.place)
-    if composition is not None and composition.moment == "failure":
+    # One made of names alone is of now, when much has been freed.
+    is_of_then = composition is not None and composition.source != "names"
+    if composition is not None and is_of_then and composition.moment == "failure":
         return composition.total_bytes, True
     device = facts.device(facts.place)
     return (device.peak_bytes, False) if device is not None else (None, False)

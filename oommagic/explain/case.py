@@ -10,6 +10,8 @@ from oommagic.explain.growth import Growth, growths
 from oommagic.report import Cause, Failure, LineUsage, RuledOut
 from oommagic.units import format_bytes
 
+_NEARLY_FULL = 0.8
+
 HOW_TO_KNOW = (
     "Run the cell again with %%oomprofile on top: it records what is in use, by line, layer and "
     "name."
@@ -56,12 +58,34 @@ class Case:
 
     @property
     def line_number(self) -> int | None:
-        """The failing line, if it stands in the cell."""
-        return self.failure.line_number if not self.failure.filename else None
+        """The failing line, if it stands in the source."""
+        is_elsewhere = bool(self.failure.filename) and self.facts.profile is not None
+        return None if is_elsewhere else self.failure.line_number
 
     def clue(self, *kinds: ClueKind) -> Clue | None:
         """Find a clue in the failing statement."""
         return self.facts.clues.at(self.line_number, *kinds)
+
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether what was asked for was there, but not in one piece, and would have been enough.
+
+        It is not known to be enough in the first step of a model, on a device that is nearly full:
+        the rest of the step asks for more.
+        """
+        account = self.account
+        if account.missing is None or account.missing > 0 or account.limit is None:
+            return False
+        is_nearly_full = account.limit + account.missing >= _NEARLY_FULL * account.limit
+        return not (is_nearly_full and self.failure.layer and not self._has_run_before)
+
+    @property
+    def _has_run_before(self) -> bool:
+        """Whether the failing line has run through a step before."""
+        line = self.failing_line
+        is_repeated = line is not None and line.hits > 1
+        ran = any(run.outcome.kind == "finished" for run in self.facts.earlier_runs())
+        return is_repeated or ran or any(len(tape.steps) > 1 for tape in self.facts.tapes)
 
     @cached_property
     def failing_line(self) -> LineUsage | None:

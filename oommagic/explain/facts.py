@@ -46,7 +46,7 @@ class Facts:
 
     failure: Failure | None = None
     source: str = ""
-    """The cell, as executed."""
+    """The cell, as executed; if it was not recorded, the file in which it failed."""
     first_line: int = 1
     """The number of the source's first line."""
     stack: tuple[str, ...] = ()

@@ -160,7 +160,7 @@ def _in_stretch(facts: Facts, lane: Lane, first_line: int, last_line: int) -> Gr
     if not inside:
         return None
     start, end = inside[0], inside[-1] + 1
-    if facts.failure is not None and end == len(numbers):
+    if facts.failure is not None and not any(numbers[end:]):
         end = _before_stall(facts.timeline.times_s, lane, start, end)
     lows = [low for low in lane.lows[start:end] if low is not None]
     rise = steady_rise(lows, _LEAST_OVER_TIME[lane.name == HOST])

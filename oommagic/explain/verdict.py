@@ -168,14 +168,16 @@ def _share(peak: int, limit: int | None) -> str:
 
 
 def _line_of_peak(facts: Facts, place: str) -> LineUsage | None:
-    """Find the line that reached the peak; of several that saw it, the one that ran first."""
+    """Find the line that reached the peak, rather than the head of the loop in which it stands."""
+    heads = {loop.first_line for loop in facts.clues.loops}
 
     def peak(line: LineUsage) -> int:
         if place == HOST:
             return line.host_peak_bytes
         return line.devices[place].peak_bytes if place in line.devices else 0
 
-    most = max(facts.lines(), key=peak, default=None)
+    by_peak = [(peak(line), line.line_number not in heads, line) for line in facts.lines()]
+    most = max(by_peak, key=lambda each: each[:2], default=(0, False, None))[2]
     return most if most is not None and peak(most) else None
 
 

@@ -1,5 +1,6 @@
 """The phrases that verdicts are made of."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +10,12 @@ from oommagic.explain.growth import Growth
 from oommagic.report import Composition, Failure, Holding
 from oommagic.units import format_bytes
 
+_OF_IPYTHON = re.compile(r"<ipython-input-|[/\\]ipykernel_\d+[/\\]")
 _SHOWN = 3
 _MOST = 0.5
+_NEARLY_ALL = 0.75
 _OF_A_STEP = frozenset({"activations", "gradients", "workspace"})
+_AT_FAILURE = "When it failed"
 _WITHOUT_A_NAME = frozenset({"unknown", "rounding"})
 
 
@@ -44,7 +48,8 @@ def where(failure: Failure) -> str:
 def _at_line(failure: Failure) -> str:
     if failure.line_number is None:
         return ""
-    file = f" of {failure.filename}" if failure.filename else ""
+    is_cell = not failure.filename or _OF_IPYTHON.search(failure.filename) is not None
+    file = "" if is_cell else f" of {failure.filename}"
     source = f": {failure.line_source.strip()}" if failure.line_source else ""
     return f", line {failure.line_number}{file}{source}"
 
@@ -58,16 +63,19 @@ def plural(per: str, count: int) -> str:
 
 
 def biggest(facts: Facts, account: Account) -> str:
-    """Say what most of the step's memory is, where that was recorded when it failed."""
+    """Say what most of the step's memory is, where that was recorded when or before it failed."""
     composition = facts.composition(account.place)
-    if composition is None or composition.moment != "failure" or not account.needed:
+    if composition is None or composition.source == "names" or not account.needed:
         return ""
     top = _holders(composition, facts).most_common(1)
-    if not top:
+    if not top or composition.total_bytes < _NEARLY_ALL * (account.in_use or 0):
         return ""
     name, size = top[0]
-    share = "most of it is" if size >= _MOST * account.needed else "the largest part is"
-    return f"; {share} {name} ({format_bytes(size)})"
+    when = "" if _when(composition) == _AT_FAILURE else " of what was recorded"
+    share = (
+        "most of it" if size >= _MOST * account.needed and not when else f"the largest part{when}"
+    )
+    return f"; {share} is {name} ({format_bytes(size)})"
 
 
 def biggest_layer(facts: Facts, account: Account) -> str:
@@ -88,8 +96,14 @@ def largest_holders(facts: Facts, account: Account) -> Iterator[str]:
     top = _holders(composition, facts).most_common(_SHOWN)
     if top:
         held = a_list([f"{name} {format_bytes(size)}" for name, size in top])
-        when = "When it failed" if composition.moment == "failure" else "At the recorded peak"
-        yield f"{when}, the largest were {held}."
+        yield f"{_when(composition)}, the largest were {held}."
+
+
+def _when(composition: Composition) -> str:
+    """Say of which moment it is; one made of names alone is of the end."""
+    if composition.source == "names":
+        return "By name, as far as it is still there"
+    return _AT_FAILURE if composition.moment == "failure" else "At the recorded peak"
 
 
 def _holders(composition: Composition, facts: Facts) -> Counter[str]:

@@ -12,6 +12,8 @@ def evaluation(case: Case) -> Judgement:
     if what is None:
         return _not_evaluating(case)
     account = case.account
+    if case.is_in_pieces:
+        return RuledOut("evaluation", "what it asked for was free in all.")
     return Blame(
         cause="evaluation",
         sentence=f"{what} is {_compared(case, what)}{_needs(case)}.",

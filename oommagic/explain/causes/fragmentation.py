@@ -6,30 +6,35 @@ from oommagic.units import format_bytes
 
 
 def fragmentation(case: Case) -> Judgement:
-    """Enough was free in all, no block was large enough."""
+    """Judge whether enough was free in all, but not in one piece."""
     account, largest = case.account, case.failure.largest_free_bytes
-    if account.missing is None or not account.is_exact or account.limit is None:
+    if account.missing is None or account.free is None or not account.is_exact:
         return None
+    asked, free = format_bytes(account.asked or 0), format_bytes(account.free)
     if account.missing > 0:
-        reason = (
-            f"{format_bytes(account.limit - (account.in_use or 0))} were free in all, less than "
-            f"the {format_bytes(account.asked or 0)} asked for."
-        )
+        reason = f"{free} were free in all, less than the {asked} asked for."
         return RuledOut("fragmentation", reason)
     if largest is not None and largest >= (account.asked or 0):
-        reason = f"a block of {format_bytes(largest)} was free."
+        return RuledOut("fragmentation", f"a block of {format_bytes(largest)} was free.")
+    if not case.is_in_pieces:
+        reason = (
+            f"{free} were free in pieces, but no step has run through yet, and the rest of one "
+            "asks for more."
+        )
         return RuledOut("fragmentation", reason)
-    free = format_bytes(-account.missing + (account.asked or 0))
-    block = (
-        f"no free block is larger than {format_bytes(largest)}"
-        if largest is not None
-        else ("not in one piece")
-    )
+    return _in_pieces(case, free, asked)
+
+
+def _in_pieces(case: Case, free: str, asked: str) -> Blame:
+    largest = case.failure.largest_free_bytes
+    block = "not in one piece"
+    if largest is not None:
+        block = f"no free block is larger than {format_bytes(largest)}"
     return Blame(
         cause="fragmentation",
         sentence=(
             f"{case.place}'s memory is in pieces: {free} are free in all, but {block}, and "
-            f"{format_bytes(account.asked or 0)} were asked for at once."
+            f"{asked} were asked for at once."
         ),
         part=f"{free} were free in all",
         confidence="certain" if largest is not None else "possible",

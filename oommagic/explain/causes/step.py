@@ -1,5 +1,6 @@
 """The step itself needs more than there is."""
 
+from oommagic.explain.account import Account
 from oommagic.explain.case import HOW_TO_KNOW, Blame, Case, Judgement
 from oommagic.explain.wording import asked_for, biggest, biggest_layer, largest_holders
 from oommagic.report import RuledOut
@@ -9,14 +10,14 @@ from oommagic.units import format_bytes
 def step_too_big(case: Case) -> Judgement:
     """The step itself needs more than there is."""
     account = case.account
-    if account.missing is not None and account.missing <= 0:
+    if case.is_in_pieces:
         return RuledOut("step too big", "what it asked for was free in all.")
     if account.asked_alone_is_too_much:
         return _one_tensor_too_big(case)
     needed = account.needed
     if needed is None or account.limit is None or account.in_use is None:
         return _perhaps_too_big(case)
-    if needed <= account.limit and account.missing is not None:
+    if needed <= account.limit and account.missing is not None and account.missing > 0:
         so_far = f"{format_bytes(needed)} of {format_bytes(account.limit)}"
         return RuledOut("step too big", f"the step itself needed {so_far} until then.")
     return _too_big(case, needed, account.limit)
@@ -27,7 +28,7 @@ def _too_big(case: Case, needed: int, limit: int) -> Blame:
     if needed > limit:
         needs = f"it needs at least {format_bytes(needed)} at once and {case.place} has {has}"
     else:
-        needs = f"it had {format_bytes(needed)} of {has} in use and asked for more"
+        needs = f"it had {_so_far(account)} of {has} in use and asked for {_more(account)}"
     return Blame(
         cause="step too big",
         sentence=(
@@ -35,10 +36,22 @@ def _too_big(case: Case, needed: int, limit: int) -> Blame:
             f"{biggest(case.facts, account)}."
         ),
         part=f"the step needs {format_bytes(needed)}",
-        confidence=account.confidence("certain" if account.before is not None else "likely"),
+        confidence=account.confidence("certain" if needed > limit else "likely"),
         evidence=tuple(largest_holders(case.facts, account)),
         layer=case.failure.layer or biggest_layer(case.facts, account),
     )
+
+
+def _so_far(account: Account) -> str:
+    return format_bytes(max(0, (account.needed or 0) - (account.asked or 0)))
+
+
+def _more(account: Account) -> str:
+    """Say what it asked for, where its size does not say by itself that it was too much."""
+    if account.asked is None or account.free is None:
+        return "more"
+    pieces = f", where {format_bytes(account.free)} were free, in pieces"
+    return f"{format_bytes(account.asked)} more{pieces}"
 
 
 def _at_batch(case: Case) -> str:

@@ -178,7 +178,7 @@ def _settled(claims: Iterable[Claim], left_bytes: int) -> tuple[list[_Part], int
 def _holdings(parts: Sequence[_Part], unknown_bytes: int) -> tuple[Holding, ...]:
     """Merge what is alike, the largest first, and keep the list short."""
     merged = _merged(_split(parts), _without_item)
-    for coarser in (_without_tensor, _kind_alone):
+    for coarser in (_without_tensor, _without_layer, _kind_alone):
         if len(merged) > _MOST_HOLDINGS:
             most = _MOST_HOLDINGS // 2
             merged = [*merged[:most], *_merged(merged[most:], coarser)]
@@ -224,7 +224,11 @@ def _without_item(holding: Holding) -> Holding:
 
 
 def _without_tensor(holding: Holding) -> Holding:
-    return Holding(holding.kind, 0, holding.layer, "", _without_item(holding).owner)
+    return Holding(holding.kind, 0, holding.layer, owner=of_all(holding.owner))
+
+
+def _without_layer(holding: Holding) -> Holding:
+    return Holding(holding.kind, 0, owner=of_all(holding.owner))
 
 
 def _kind_alone(holding: Holding) -> Holding:

@@ -8,7 +8,8 @@ _BEFORE = """
 import _thread, glob, os, sys, tempfile, threading, time, traceback
 import tensorflow as tf
 from oommagic.tf import context
-from oommagic.tf.tape import Limits, Taping
+from oommagic.tf.tape import Taping
+from oommagic.tf.tape_bounds import Limits
 from tensorflow.python.profiler import profiler_v2
 
 def memory():

@@ -42,7 +42,7 @@ with Taped(steps=2) as run:
         step(x, y)
     peak = memory()["peak"]
     # The rest waits until the tape has ended, so that it cannot be on it.
-    while run.taping._session is not None:
+    while run.taping.is_recording:
         time.sleep(0.01)
     for _ in range(50):
         step(x, y)
@@ -82,7 +82,7 @@ def large(x):
     return tf.reduce_sum(tf.exp(tf.tile(x, (50, 1, 1, 1))))
 with Taped(steps=1) as run:
     small(x)
-    while run.taping._session is not None:
+    while run.taping.is_recording:
         time.sleep(0.01)
     small(x)
     tf.config.experimental.reset_memory_stats("CPU:0")
@@ -145,7 +145,7 @@ told["sizes"] = list(tape.bytes)
             "TF_ENABLE_ONEDNN_OPTS": "0",
         },
     )
-    assert 4_000_000 in {size // 1000 * 1000 for size in told["sizes"]}
+    assert max(told["sizes"]) >= 4_000_000
 
 
 def test_a_cpu_without_a_training_device_is_left_alone() -> None:
@@ -168,7 +168,6 @@ told["tapes"], told["notes"] = list(taping.end()), taping.notes
 
 def test_the_program_s_own_profiler_wins_and_has_its_own_recording() -> None:
     told = tape("""
-import glob, tempfile
 folder = tempfile.mkdtemp()
 with Taped() as run:
     tf.square(x)
@@ -189,7 +188,6 @@ told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left
 
 def test_a_profiler_that_runs_already_is_left_alone() -> None:
     told = tape("""
-import tempfile
 with tf.profiler.experimental.Profile(tempfile.mkdtemp()):
     with Taped() as run:
         make_model().fit(x, y, verbose=0)
@@ -200,24 +198,34 @@ told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left
     assert told["left"] == NOTHING_LEFT
 
 
-def test_a_tensorboard_callback_and_trace_on_get_their_profiler() -> None:
+def test_trace_on_gets_its_profiler() -> None:
     told = tape("""
-import glob, tempfile
+folder = tempfile.mkdtemp()
+with Taped() as run:
+    tf.summary.trace_on(profiler=True, profiler_outdir=folder)
+    tf.square(x)
+    profiler_v2.stop()
+told["files"] = len(glob.glob(folder + "/**/*.xplane.pb", recursive=True))
+told["notes"], told["left"] = run.taping.notes, left_behind()
+""")
+    assert told["files"] == 1
+    assert "started by the program itself" in told["notes"][0]
+    assert told["left"] == NOTHING_LEFT
+
+
+def test_a_tensorboard_callback_gets_its_profiler() -> None:
+    pytest.importorskip("tensorboard")
+    told = tape("""
 folder = tempfile.mkdtemp()
 import keras
 with Taped() as run:
     callback = keras.callbacks.TensorBoard(folder, profile_batch=(2, 3))
     make_model().fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-with Taped() as other:
-    tf.summary.trace_on(profiler=True, profiler_outdir=folder)
-    tf.square(x)
-    tf.summary.trace_off()
 told["files"] = len(glob.glob(folder + "/**/*.xplane.pb", recursive=True))
-told["notes"] = [*run.taping.notes, *other.taping.notes]
-told["left"] = left_behind()
+told["notes"], told["left"] = run.taping.notes, left_behind()
 """)
-    assert told["files"] >= 1
-    assert len(told["notes"]) == 2
+    assert told["files"] == 1
+    assert "started by the program itself" in told["notes"][0]
     assert told["left"]["on the context"] == []
     assert told["left"]["lock"] == "lock"
 

@@ -33,6 +33,7 @@ from oommagic.tf.tape_bounds import Limits, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from oommagic.recording import Tape
     from oommagic.tf.tape_reader import Taped
@@ -65,6 +66,16 @@ class Taping:
         """What there is to say about the tapes: that there is none, or why it is short."""
         return tuple(self._notes)
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether TensorFlow's profiler runs for us, or is being saved."""
+        return self._phase == "recording"
+
+    @property
+    def files(self) -> "tuple[Path, ...]":
+        """What TensorFlow wrote so far; gone after `end`."""
+        return tuple(taped.file for taped, _ in self._taped)
+
     def begin(self) -> None:
         """Start to record, if TensorFlow has devices with a BFC allocator; else wait for them."""
         if self._phase == "waiting" and context.has_devices():
@@ -83,10 +94,14 @@ class Taping:
     def end(self, origin_s: float = 0.0) -> "tuple[Tape, ...]":
         """Stop, put everything back, and give each device's tape; times count from `origin_s`."""
         try:
-            self._finish(is_end=True)
+            self.stop()
             return self._read(origin_s)
         finally:
             self._discard()
+
+    def stop(self) -> None:
+        """Stop and put everything back; `end` reads."""
+        self._finish(is_end=True)
 
     def _begin(self) -> None:
         now = context.current_context()

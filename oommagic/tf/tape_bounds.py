@@ -33,7 +33,7 @@ class Limits:
 
     steps: int = 3
     """Calls of one function."""
-    eager_s: float = 0.25
+    eager_s: float = 0.12
     """Eager operations outside of functions, the making of weights left out."""
     seconds: float = 60.0
     """Altogether, but for a call that is still running."""

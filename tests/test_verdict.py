@@ -455,8 +455,8 @@ def test_validation_within_fit_is_told_from_training() -> None:
     verdict = verdict_of(facts)
     assert verdict.cause == "evaluation"
     assert verdict.sentence == (
-        "Validation is too big for GPU:0, where an epoch of training had fitted: it needs at "
-        "least 1.86 GB at once at batch size 64, and GPU:0 has 1.50 GB."
+        "Validation is too big for GPU:0, where an epoch of training had fitted: at batch "
+        "size 64 it needs at least 1.86 GB at once and GPU:0 has 1.50 GB."
     )
 
 
@@ -470,8 +470,8 @@ def test_predict_is_compared_with_the_line_that_trained() -> None:
     verdict = verdict_of(facts)
     assert verdict.cause == "evaluation"
     assert verdict.sentence.startswith(
-        "Prediction is bigger than training, whose peak was 700 MB: it needs at least 1.86 GB at "
-        "once at batch size 4096"
+        "Prediction is bigger than training, whose peak was 700 MB: at batch size 4096 it needs at "
+        "least 1.86 GB at once"
     )
 
 

@@ -77,7 +77,7 @@ def _as_verdict(case: Case, chosen: Blame, ruled_out: tuple[RuledOut, ...]) -> V
     at_failure = chosen.line_number is None
     return Verdict(
         cause=chosen.cause,
-        sentence=chosen.sentence,
+        sentence=_as_sentence(chosen.sentence),
         evidence=(*chosen.evidence, *_of_the_failure(case)),
         ruled_out=ruled_out,
         confidence=chosen.confidence,
@@ -87,6 +87,11 @@ def _as_verdict(case: Case, chosen: Blame, ruled_out: tuple[RuledOut, ...]) -> V
         owner=chosen.owner,
         failure=case.failure,
     )
+
+
+def _as_sentence(text: str) -> str:
+    """Begin with a capital letter where a plain word comes first, not a name such as cuDNN's."""
+    return text[0].upper() + text[1:] if text.startswith("the ") else text
 
 
 def _of_the_failure(case: Case) -> Iterator[str]:

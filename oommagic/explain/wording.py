@@ -59,6 +59,19 @@ def plural(per: str, count: int) -> str:
     return f"{count} {per}" if count == 1 else f"{count} {per}s"
 
 
+def needs(account: Account) -> str:
+    """Say how much the step needs at once, or what it asked for beside what it had."""
+    needed, limit, asked = account.needed or 0, account.limit or 0, account.asked
+    has = format_bytes(limit)
+    if needed > limit:
+        return f"it needs at least {format_bytes(needed)} at once and {account.place} has {has}"
+    had = f"it had {format_bytes(needed - (asked or 0))} of {has} in use"
+    if asked is None or account.free is None:
+        return f"{had} and asked for more"
+    more, free = format_bytes(asked), format_bytes(account.free)
+    return f"{had} and asked for {more} more, where {free} were free, in pieces"
+
+
 # ---- What holds it ------------------------------------------------------------------------------
 
 

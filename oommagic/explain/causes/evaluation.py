@@ -1,7 +1,7 @@
 """Validation or prediction needs more than training."""
 
 from oommagic.explain.case import Blame, Case, Judgement
-from oommagic.explain.wording import biggest_layer, largest_holders
+from oommagic.explain.wording import biggest_layer, largest_holders, needs
 from oommagic.report import RuledOut
 from oommagic.units import format_bytes
 
@@ -18,7 +18,7 @@ def evaluation(case: Case) -> Judgement:
         cause="evaluation",
         sentence=f"{what} is {_compared(case, what)}{_needs(case)}.",
         part=f"{what.lower()} ran when it failed",
-        confidence=account.confidence(),
+        confidence=account.confidence("certain" if (account.missing or 0) > 0 else "likely"),
         evidence=tuple(largest_holders(case.facts, account)),
         layer=case.failure.layer or biggest_layer(case.facts, account),
     )
@@ -34,12 +34,11 @@ def _compared(case: Case, what: str) -> str:
 
 def _needs(case: Case) -> str:
     account = case.account
-    if account.needed is None or account.limit is None or account.needed <= account.limit:
+    if account.needed is None or account.limit is None:
         return ""
     size = case.facts.clues.batch_size(case.line_number)
-    at_size = f" at batch size {size}" if size is not None else ""
-    needed, has = format_bytes(account.needed), format_bytes(account.limit)
-    return f": it needs at least {needed} at once{at_size}, and {case.place} has {has}"
+    at_size = f"at batch size {size} " if size is not None else ""
+    return f": {at_size}{needs(account)}"
 
 
 def _evaluating(case: Case) -> str | None:

@@ -1,8 +1,7 @@
 """The step itself needs more than there is."""
 
-from oommagic.explain.account import Account
 from oommagic.explain.case import HOW_TO_KNOW, Blame, Case, Judgement
-from oommagic.explain.wording import asked_for, biggest, biggest_layer, largest_holders
+from oommagic.explain.wording import asked_for, biggest, biggest_layer, largest_holders, needs
 from oommagic.report import RuledOut
 from oommagic.units import format_bytes
 
@@ -24,15 +23,11 @@ def step_too_big(case: Case) -> Judgement:
 
 
 def _too_big(case: Case, needed: int, limit: int) -> Blame:
-    account, has = case.account, format_bytes(limit)
-    if needed > limit:
-        needs = f"it needs at least {format_bytes(needed)} at once and {case.place} has {has}"
-    else:
-        needs = f"it had {_so_far(account)} of {has} in use and asked for {_more(account)}"
+    account = case.account
     return Blame(
         cause="step too big",
         sentence=(
-            f"The step is too big for {case.place}: {_at_batch(case)}{needs}"
+            f"The step is too big for {case.place}: {_at_batch(case)}{needs(account)}"
             f"{biggest(case.facts, account)}."
         ),
         part=f"the step needs {format_bytes(needed)}",
@@ -40,18 +35,6 @@ def _too_big(case: Case, needed: int, limit: int) -> Blame:
         evidence=tuple(largest_holders(case.facts, account)),
         layer=case.failure.layer or biggest_layer(case.facts, account),
     )
-
-
-def _so_far(account: Account) -> str:
-    return format_bytes(max(0, (account.needed or 0) - (account.asked or 0)))
-
-
-def _more(account: Account) -> str:
-    """Say what it asked for, where its size does not say by itself that it was too much."""
-    if account.asked is None or account.free is None:
-        return "more"
-    pieces = f", where {format_bytes(account.free)} were free, in pieces"
-    return f"{format_bytes(account.asked)} more{pieces}"
 
 
 def _at_batch(case: Case) -> str:

@@ -1,0 +1,103 @@
+"""Looks into objects without running any of their code: no property, no `__len__`, no `__eq__`.
+
+Attributes come from the object's own dictionary, items from the built-in types' own iterators.
+"""
+
+import builtins
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import FunctionType, GetSetDescriptorType, ModuleType
+from typing import Any, Literal
+
+globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+
+Family = Literal[
+    "tensor", "variable", "keras variable", "copies", "layer", "optimizer", "metric", "dataset",
+    "list", "tuple", "set", "dict", "function", "wrapper", "object", "leaf",
+]  # fmt: skip
+
+# A class is known by its own module and name, or by those of a class that it is made from.
+_FAMILIES: dict[tuple[str, str], Family] = {
+    ("tensorflow.python.framework.ops", "EagerTensor"): "tensor",
+    ("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable"): "variable",
+    ("keras.src.backend.common.variables", "KerasVariable"): "keras variable",
+    ("keras.src.backend.common.variables", "Variable"): "keras variable",
+    ("tensorflow.python.distribute.values", "DistributedValues"): "copies",
+    ("keras.src.layers.layer", "Layer"): "layer",
+    ("keras.src.optimizers.base_optimizer", "BaseOptimizer"): "optimizer",
+    ("keras.src.metrics.metric", "Metric"): "metric",
+    ("tensorflow.python.types.data", "DatasetV2"): "dataset",
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"): "dataset",
+    ("tensorflow.python.trackable.data_structures", "ListWrapper"): "wrapper",
+    ("tensorflow.python.trackable.data_structures", "_DictWrapper"): "wrapper",
+    ("builtins", "list"): "list",
+    ("builtins", "tuple"): "tuple",
+    ("builtins", "set"): "set",
+    ("builtins", "frozenset"): "set",
+    ("builtins", "dict"): "dict",
+    ("collections", "deque"): "list",
+}
+_EXACT: dict[type, Family] = {
+    FunctionType: "function",
+    **dict.fromkeys((ModuleType, type, int, float, complex, bool, str, bytes, type(None)), "leaf"),
+}
+# Attributes are looked at in objects of the notebook's own classes and in these packages'.
+_LOOKED_INTO = ("__main__", "tensorflow", "keras")
+
+_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_own: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
+_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+
+
+def family_of(kind: type) -> Family:
+    """Say what an object of this type is to us, by the names of the classes it is made from."""
+    if kind in _EXACT:
+        return _EXACT[kind]
+    classes = _mro(kind)
+    for made_from in classes:
+        family = _FAMILIES.get((_module(made_from), _name(made_from)))
+        if family is not None:
+            return family
+    return "object" if _module(kind).partition(".")[0] in _LOOKED_INTO else "leaf"
+
+
+def is_the_notebook_s(kind: type) -> bool:
+    """Say whether the notebook itself made this class."""
+    return _module(kind) == "__main__"
+
+
+def attributes_of(value: object) -> dict[str, object]:
+    """Give a copy of the object's own dictionary; nothing if it has none, or a pretended one."""
+    for made_from in _mro(type(value)):
+        entry = _own(made_from).get("__dict__")
+        if entry is not None:
+            held = entry.__get__(value) if type(entry) is GetSetDescriptorType else {}
+            return dict.copy(held)
+    return {}
+
+
+def items_of(container: Any, family: Family) -> Iterator[tuple[object, object]]:
+    """Yield keys and items of a container as they are now, by the built-in type's own iterator."""
+    if family == "dict":
+        return iter(list(dict.items(container)))
+    classes = _mro(type(container))
+    iterate: Callable[[Any], Iterator[object]] = next(
+        kind.__iter__ for kind in (list, tuple, set, frozenset, deque) if kind in classes
+    )
+    return enumerate(list(iterate(container)))
+
+
+def closure_of(function: object) -> Iterator[tuple[str, object]]:
+    """Yield what a function keeps of the function that it was made in."""
+    if type(function) is not FunctionType:
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not filled yet
+
+
+def _module(kind: type) -> str:
+    module = _own(kind).get("__module__")
+    return module if type(module) is str else "builtins"

@@ -88,7 +88,8 @@ class DumpFolder:
         if self._own is not None:
             if _VARIABLE not in os.environ:  # the user may have set it meanwhile
                 os.unsetenv(_VARIABLE)
-            self._own.cleanup()
+            for _ in range(2):  # a dump that was being written may have come in between
+                self._own.cleanup()
         self._own, self._prefix, self._earlier = None, "", frozenset()
 
     def prune(self) -> None:

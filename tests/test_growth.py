@@ -173,6 +173,18 @@ def test_the_ten_seconds_in_which_tensorflow_waits_for_memory_hide_no_growth() -
     assert only(growths(growing_loop(waiting, failure))).total_bytes > 60 * MIB
 
 
+def test_a_device_that_stays_full_while_one_op_after_the_other_waits_hides_no_growth() -> None:
+    failure = Failure("allocation", "device", "OOM", device="CPU:0")
+    waiting = [at * 5 * MIB for at in range(100)] + [511 * MIB] * 600 + [512 * MIB] * 300
+    assert only(growths(growing_loop(waiting, failure))).total_bytes > 400 * MIB
+
+
+def test_a_plateau_below_its_first_peak_is_no_growth_though_the_run_failed() -> None:
+    failure = Failure("allocation", "device", "OOM", device="CPU:0")
+    levels = [at * 10 * MIB for at in range(20)] + [(150 + at % 7) * MIB for at in range(100)]
+    assert growths(growing_loop(levels, failure)) == ()
+
+
 def test_what_runs_outside_the_cell_after_the_wait_hides_no_growth_either() -> None:
     failure = Failure("allocation", "device", "OOM", device="CPU:0")
     facts = growing_loop([at * 2 * MIB for at in range(40)] + [80 * MIB] * 100, failure)

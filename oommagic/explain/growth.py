@@ -36,6 +36,8 @@ _LEAST_OVER_TIME = {True: 16 * MIB, False: MIB}
 _STALL_S = 11.0
 """TensorFlow tries a failed allocation for ten seconds."""
 _STILL = 0.005
+_FULL = 0.95
+_MOST_AFTER_FALL = 3
 
 _FEWEST_STEPS = 4
 _LEAST_PER_STEP = 1
@@ -161,7 +163,7 @@ def _in_stretch(facts: Facts, lane: Lane, first_line: int, last_line: int) -> Gr
         return None
     start, end = inside[0], inside[-1] + 1
     if facts.failure is not None and not any(numbers[end:]):
-        end = _before_stall(facts.timeline.times_s, lane, start, end)
+        end = _before_stall(facts, lane, start, end)
     lows = [low for low in lane.lows[start:end] if low is not None]
     rise = steady_rise(lows, _LEAST_OVER_TIME[lane.name == HOST])
     if rise is None:
@@ -188,22 +190,40 @@ def _grown_over_time(
     )
 
 
-def _before_stall(times_s: Sequence[float], lane: Lane, start: int, end: int) -> int:
-    """Leave out the time in which TensorFlow waited for memory, and what was freed after it."""
-    known = [high for high in lane.highs[start:end] if high is not None]
-    if not known:
-        return end
-    top = max(low for low in lane.lows[start:end] if low is not None)
-    still = _STILL * max(1.0, *known)
-    deadline = times_s[end - 1] - _STALL_S
-    while end - start > _FEWEST_POINTS and times_s[end - 1] > deadline:
-        low, high = lane.lows[end - 2], lane.highs[end - 1]
-        was_there_before = low is not None and abs(top - low) <= still
-        has_fallen = high is not None and high < top - still
-        if not was_there_before and not has_fallen:
+def _before_stall(facts: Facts, lane: Lane, start: int, end: int) -> int:
+    """Leave out the time in which TensorFlow waited for memory, and what was freed after it.
+
+    A failed allocation is tried for ten seconds in which nothing moves. Some ops can do without
+    and the next one waits again; that is known by a device that is full.
+    """
+    times_s, limit = facts.timeline.times_s, _limit_of(lane.name, facts)
+    end = _before_fall(lane, start, end)
+    level, deadline = lane.lows[end - 1], times_s[end - 1] - _STALL_S
+    while level is not None and end - start > _FEWEST_POINTS:
+        low, high = lane.lows[end - 2], lane.highs[end - 2]
+        if low is None or high is None:
+            break
+        is_full = limit is not None and low >= _FULL * limit
+        is_still = max(abs(low - level), abs(high - level)) <= _STILL * level
+        if not is_full and not (is_still and times_s[end - 1] > deadline):
             break
         end -= 1
     return end
+
+
+def _before_fall(lane: Lane, start: int, end: int) -> int:
+    """Leave out the last few points if they are lower than those before."""
+    tail = range(end - 1, max(start, end - 1 - _MOST_AFTER_FALL), -1)
+    for at in tail:
+        low_before, high = lane.lows[at - 1], lane.highs[at]
+        if low_before is not None and high is not None and high < low_before * (1 - _STILL):
+            return at
+    return end
+
+
+def _limit_of(place: str, facts: Facts) -> int | None:
+    device = facts.device(place)
+    return device.limit_bytes if device is not None else None
 
 
 def _growing_line(facts: Facts, place: str, first_line: int, last_line: int) -> LineUsage | None:

@@ -12,8 +12,9 @@ from oommagic._version import __version__
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from oommagic.block import profile
     from oommagic.report import Report, load
-    from oommagic.session import last_report, profile, use_device
+    from oommagic.session import last_report, use_device, why
     from oommagic.show.figures import figure
     from oommagic.show.widgets import timeline
 
@@ -26,6 +27,7 @@ __all__ = [
     "profile",
     "timeline",
     "use_device",
+    "why",
 ]
 
 # Where each public name lives, and what it is called there.
@@ -34,9 +36,10 @@ _HOMES = {
     "figure": ("oommagic.show.figures", "figure"),
     "last_report": ("oommagic.session", "last_report"),
     "load": ("oommagic.report", "load"),
-    "profile": ("oommagic.session", "profile"),
+    "profile": ("oommagic.block", "profile"),
     "timeline": ("oommagic.show.widgets", "timeline"),
     "use_device": ("oommagic.session", "use_device"),
+    "why": ("oommagic.session", "why"),
 }
 
 

@@ -58,6 +58,17 @@ class OommagicMagics(Magics):
         help="add what the process's children hold, sampled five times a second",
     )
     @magic_arguments.argument(
+        "--tape-steps",
+        type=int,
+        default=3,
+        metavar="N",
+        help="record every allocation of the first N training steps (3), to say what filled the "
+        "device",
+    )
+    @magic_arguments.argument(
+        "--no-tape", action="store_true", help="record no allocations, only each line's figures"
+    )
+    @magic_arguments.argument(
         "-q",
         "--quiet",
         action="store_true",
@@ -104,6 +115,20 @@ class OommagicMagics(Magics):
         overview = session.devices()
         _show_devices(replace(overview, cards=()) if line.strip() else overview)
 
+    @line_magic
+    def oomwhy(self, _line: str) -> None:
+        """Say why memory ran out: in the last error, or in the last profiled cell.
+
+        It also answers for a cell that was not profiled, and after oommagic was loaded late.
+        Nothing runs again.
+        """
+        shell: Shell = self.shell
+        try:
+            explanation = session.explain(None, shell.user_ns)
+        except OommagicError as error:
+            raise IPythonUsageError(f"%oomwhy: {error}") from None
+        _show_why(explanation)
+
 
 @dataclass(frozen=True, slots=True)
 class _ProfiledCell:
@@ -145,6 +170,8 @@ class CellProfiler:
         if cell is not None and (result is None or result.info.raw_cell == cell.raw):
             self._cell = None
             self._finish(cell, result)
+        elif result is not None and result.error_in_exec is not None:
+            session.note_plain_error()
 
     def give_up(self) -> None:
         """Stop without a report: the extension is being unloaded."""
@@ -155,7 +182,7 @@ class CellProfiler:
 
     def _start(self, raw: str, line: str, typed: str) -> None:
         options = _parsed(line)
-        request = Request(tuple(options.function), options.engine, options.include_children)
+        request = _request(options)
         run = session.Run(request, self._shell.user_ns)
         watched = WatchedCell(self._shell, typed, run)
         watched.stand_in()
@@ -169,7 +196,7 @@ class CellProfiler:
             return
         error = (result.error_in_exec or result.error_before_exec) if result else None
         listing = Listing("the cell", CELL, 1, cell.watched.text)
-        report = cell.run.finish(listing, session.outcome_of(error, listing, cell.watched.shifts))
+        report = cell.run.finish(listing, error, cell.watched.shifts)
         if not cell.options.quiet:
             _show(report)
         if cell.options.output:
@@ -191,6 +218,17 @@ def _device_asked_for(line: str) -> Any:
             f"%oomdevice: {str(error).rstrip('.')}. Ask for a size, as in 512MB, or for a card, "
             "as in --like T4; %oomdevice alone lists the cards."
         ) from None
+
+
+def _request(options: Any) -> Request:
+    if options.tape_steps < 1:
+        raise UsageError("--tape-steps takes a number from 1 on; --no-tape records none.")
+    return Request(
+        functions=tuple(options.function),
+        engine=options.engine,
+        include_children=options.include_children,
+        tape_steps=0 if options.no_tape else options.tape_steps,
+    )
 
 
 def load(shell: Shell) -> None:
@@ -226,7 +264,8 @@ def unload(shell: Shell) -> None:
                 profiler.give_up()
                 shell.events.unregister(event, callback)
     shell.magics_manager.magics["cell"].pop("oomprofile", None)
-    shell.magics_manager.magics["line"].pop("oomdevice", None)
+    for name in ("oomdevice", "oomwhy"):
+        shell.magics_manager.magics["line"].pop(name, None)
     for kind in _RENDERERS:
         shell.display_formatter.formatters[kind].pop(Report, None)
 
@@ -260,6 +299,14 @@ def _show_devices(overview: Overview) -> None:
 
     text, html = devices.render_text(overview), devices.render_html(overview)
     publish_display_data({"text/plain": text, "text/html": html})
+
+
+def _show_why(explanation: session.Explanation) -> None:
+    from oommagic.show.why_html import why_html
+    from oommagic.show.why_text import why_text
+
+    told = explanation.verdict, explanation.compositions
+    publish_display_data({"text/plain": why_text(*told), "text/html": why_html(*told)})
 
 
 def _save(report: Report, path: str) -> None:

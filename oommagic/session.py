@@ -1,32 +1,52 @@
 """One run, end to end, and the runs before it."""
 
-import ast
 import datetime as dt
-import linecache
 import sys
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from types import CodeType, FrameType, TracebackType
-from typing import Self
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
 
-from oommagic.cell import CellText, parse_quietly
+from oommagic.cell import CellText
 from oommagic.devices import Overview
+from oommagic.diagnosis import EndedRun, Namespace, facts_of_error, facts_of_run
 from oommagic.errors import UsageError
 from oommagic.explain.attribution import profile_of, tracing_notes
+from oommagic.explain.facts import Facts
+from oommagic.explain.verdict import verdict_of
 from oommagic.measure.limits import available_bytes, host_limit
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.recorder import Recorder, Request
-from oommagic.recording import CELL, Listing, Recording
-from oommagic.report import Outcome, Report
+from oommagic.recording import Listing, Recording
+from oommagic.report import Composition, Outcome, Report, Verdict
 from oommagic.tf import arena
 from oommagic.tf.devices import tensorflow_now
 
 _KEPT_REPORTS = 20
 _LONGEST_MESSAGE = 4000
 
+
+@dataclass(slots=True)
+class _Newest:
+    """What came last: a profiled run, or an error in a cell that was not profiled."""
+
+    facts: Facts | None = None
+    error_id: int = 0
+    """Which error ended that run: its number, since holding it would hold the user's objects."""
+    is_plain_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why memory ran out, and what filled the devices."""
+
+    verdict: Verdict
+    compositions: tuple[Composition, ...] = ()
+
+
 _reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
+_newest = _Newest()
 _running: "Run | None" = None
 
 
@@ -40,6 +60,7 @@ class Run:
                 "A recording runs already, and a process can be profiled only once at a time: use "
                 "either %%oomprofile or oommagic.profile(), not one inside the other."
             )
+        self._namespace = namespace
         self._recorder = Recorder(request, namespace)
         self._started_at = dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds")
         self._recorder.start()
@@ -57,17 +78,30 @@ class Run:
         """Profile a frame that runs already."""
         self._recorder.watch_frame(frame, text)
 
-    def finish(self, listing: Listing, outcome: Outcome) -> Report:
-        """Stop, and keep the report."""
-        report = self._report(self.stop(), listing, outcome)
+    def finish(
+        self, listing: Listing, error: BaseException | None, shifts: Mapping[str, int]
+    ) -> Report:
+        """Stop, and keep the report.
+
+        `shifts` has the source's file names, and how far their lines are from the listing's.
+        """
+        recording = self.stop(error)
+        report = self._report(recording, listing, _outcome_of(error, listing, shifts))
+        earlier = tuple(_reports)
+        facts = facts_of_run(
+            EndedRun(recording, listing, report.profile, error, shifts, earlier, self._namespace)
+        )
+        verdict = verdict_of(facts) if facts.failure is not None else None
+        report = replace(report, compositions=facts.compositions, verdict=verdict)
         _reports.append(report)
+        _newest.facts, _newest.error_id, _newest.is_plain_error = facts, id(error), False
         return report
 
-    def stop(self) -> Recording:
+    def stop(self, error: BaseException | None = None) -> Recording:
         """Stop, and leave nothing behind."""
         global _running  # noqa: PLW0603 (see above)
         _running = None
-        return self._recorder.stop()
+        return self._recorder.stop(error)
 
     def _report(self, recording: Recording, listing: Listing, outcome: Outcome) -> Report:
         return Report(
@@ -128,11 +162,51 @@ def last_report() -> Report:
     return _reports[-1]
 
 
-def outcome_of(error: BaseException | None, listing: Listing, shifts: Mapping[str, int]) -> Outcome:
-    """Say how a run ended, and at which line of the listing.
+def note_plain_error() -> None:
+    """A cell that was not profiled has failed: from now on the question is why that one did."""
+    _newest.is_plain_error = True
 
-    `shifts` has the source's file names, and how far their lines are from the listing's.
-    """
+
+def why(error: BaseException | None = None) -> Verdict:
+    """Say why memory ran out: in this error, or else in whatever came last. Nothing runs again."""
+    return explain(error, vars(sys.modules["__main__"])).verdict
+
+
+def explain(error: BaseException | None, namespace: Namespace) -> Explanation:
+    """Say why memory ran out, and what filled the devices; without an error, of what came last."""
+    facts = _newest.facts
+    if error is None and (facts is None or _newest.is_plain_error):
+        error = _last_error()
+    if error is not None and not (facts is not None and _is_of_last_report(error)):
+        facts = facts_of_error(error, namespace)
+    if facts is not None:
+        return Explanation(verdict_of(facts), facts.compositions)
+    if error is None:
+        raise UsageError(
+            "Nothing has failed and nothing was profiled yet: there is nothing to explain."
+        )
+    sentence = f"This {type(error).__name__} is not about memory: nothing ran out."
+    return Explanation(Verdict("none", sentence, confidence="certain"))
+
+
+def _last_error() -> BaseException | None:
+    """Give the error that Python's or IPython's shell showed last."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
+def _is_of_last_report(error: BaseException) -> bool:
+    outcome = _reports[-1].outcome
+    if id(error) != _newest.error_id:
+        return False
+    # A number may have gone to another error by now.
+    return (outcome.error_type, outcome.message) == (type(error).__name__, _message(error))
+
+
+def _outcome_of(
+    error: BaseException | None, listing: Listing, shifts: Mapping[str, int]
+) -> Outcome:
+    """Say how a run ended, and at which line of the listing."""
     if error is None:
         return Outcome("finished")
     lines = [
@@ -160,61 +234,3 @@ def _message(error: BaseException) -> str:
         if name.rpartition(".")[2] == type(error).__name__:
             return "".join([message, *told[number + 1 :]]).strip()[:_LONGEST_MESSAGE]
     return ""
-
-
-class ProfiledBlock:
-    """The body of a `with oommagic.profile()`; `report` is there once the body has ended."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._report: Report | None = None
-        self._run: Run | None = None
-
-    @property
-    def report(self) -> Report:
-        """The report of the block."""
-        if self._report is None:
-            raise UsageError("The block still runs: its report is there when it has ended.")
-        return self._report
-
-    def __enter__(self) -> Self:
-        frame = sys._getframe(1)  # noqa: SLF001 (the block's own frame)
-        self._filename = frame.f_code.co_filename
-        text = CellText.of("".join(linecache.getlines(self._filename, frame.f_globals)))
-        self._listing = _block_at(frame.f_lineno, text)
-        # Not its locals: in a function they are a copy, which would keep what the body lets go.
-        self._run = Run(self._request, frame.f_globals)
-        self._run.watch_frame(frame, text)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._run is not None:
-            run, self._run = self._run, None
-            self._report = run.finish(
-                self._listing, outcome_of(error, self._listing, {self._filename: 0})
-            )
-
-
-def profile(*functions: str, engine: str = "auto", include_children: bool = False) -> ProfiledBlock:
-    """Profile the body of a `with`, line by line; functions are named as for `-f`."""
-    return ProfiledBlock(Request(functions, engine, include_children))
-
-
-def _block_at(line_number: int, text: CellText) -> Listing:
-    """Find the body of the `with` statement whose head has this line."""
-    for node in _with_statements(text):
-        if node.lineno <= line_number <= (node.items[-1].context_expr.end_lineno or node.lineno):
-            first, last = node.body[0].lineno, node.end_lineno or node.lineno
-            body = replace(text, lines=text.lines[first - 1 : last])
-            return Listing("the block", CELL, first, body)
-    return Listing("the block", CELL, line_number, replace(text, lines=()))
-
-
-def _with_statements(text: CellText) -> list[ast.With | ast.AsyncWith]:
-    tree = parse_quietly("\n".join(text.lines))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.AsyncWith)]

@@ -15,7 +15,7 @@ from shell import line
 import oommagic
 from oommagic.errors import UsageError
 from oommagic.report import Report
-from oommagic.session import ProfiledBlock
+from oommagic.block import ProfiledBlock
 from oommagic.units import MIB
 
 

@@ -81,6 +81,17 @@ def host_limit(root: Path = _ROOT) -> Limit:
     return min(_limits(root), key=lambda limit: limit.bytes)
 
 
+def machine_bytes(root: Path = _ROOT) -> int:
+    """Give the machine's memory, which there would be without any limit."""
+    return _machine(root, "MemTotal")
+
+
+def set_limits(root: Path = _ROOT) -> tuple[Limit, ...]:
+    """Give the limits that someone has set below the machine's memory."""
+    total = machine_bytes(root)
+    return tuple(limit for limit in _limits(root) if limit.bytes < total)
+
+
 def available_bytes(root: Path = _ROOT) -> int:
     """Give how much more memory this process could take before the kernel would kill it."""
     left = [group.available_bytes() for group in _groups(root)]
@@ -88,7 +99,7 @@ def available_bytes(root: Path = _ROOT) -> int:
 
 
 def _limits(root: Path) -> Iterator[Limit]:
-    yield Limit(_machine(root, "MemTotal"), "this machine's memory")
+    yield Limit(machine_bytes(root), "this machine's memory")
     for group in _groups(root):
         limit = group.limit_bytes()
         if limit is not None:

@@ -17,6 +17,7 @@ from types import CodeType, FrameType, FunctionType
 from oommagic._version import __version__
 from oommagic.cell import CellText, Statement
 from oommagic.measure import engines
+from oommagic.measure.evidence import Evidence, Witness
 from oommagic.measure.functions import code_and_nested, find_function, line_span, listing_of
 from oommagic.measure.host import open_host_meter
 from oommagic.measure.lanes import Lanes
@@ -45,6 +46,8 @@ class Request:
     functions: tuple[str, ...] = ()
     engine: str = "auto"
     include_children: bool = False
+    tape_steps: int = 3
+    """How many training steps to record with every allocation; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Recorder:
         self._gpus = open_gpus()
         self._ledger = Ledger(self._host, self._devices, self._statement_of)
         self._line_engine = make_engine(self._ledger)
+        self._witness = Witness(namespace, request.tape_steps)
         self._ticker = Ticker(self._on_tick)
         self._lanes = Lanes(self._host, self._devices, self._gpus)
         self._places: dict[int, Place] = {}
@@ -88,6 +92,8 @@ class Recorder:
         """Begin to measure; nothing is reported before code is watched."""
         with ExitStack() as undoing:
             undoing.callback(self._close_meters)
+            undoing.callback(self._witness.close)
+            self._witness.begin()
             self._host.start()
             self._ledger.open()
             self._started = perf_counter()
@@ -115,10 +121,14 @@ class Recorder:
         # The line that it is at has begun already, and is perhaps all that there is.
         self._ledger.at_line(id(frame), id(frame.f_code), frame.f_lineno)
 
-    def stop(self) -> Recording:
-        """Stop measuring and leave nothing behind, whatever happens on the way."""
+    def stop(self, error: BaseException | None = None) -> Recording:
+        """Stop measuring and leave nothing behind, whatever happens on the way.
+
+        `error` is what ended the run early.
+        """
         with ExitStack() as closing:
             closing.callback(self._close_meters)
+            closing.callback(self._witness.close)
             closing.callback(self._stop_ticker)
             note = self._line_engine.stop()
             elapsed_s = perf_counter() - self._started
@@ -126,7 +136,8 @@ class Recorder:
             # The ticker adds to what is read next.
             self._stop_ticker()
             self._notes += [note] if note else []
-            return self._recording(elapsed_s)
+            evidence = self._witness.end(self._started, error)
+            return self._recording(elapsed_s, evidence)
 
     def _close_meters(self) -> None:
         with ExitStack() as closing:
@@ -182,6 +193,7 @@ class Recorder:
     def _on_tick(self, count: int) -> None:
         silenced = self._ledger.dark_threads()
         self._look_at(silenced)
+        self._witness.tick(count)
         self._ledger.tick()
         self._line_engine.tick(silenced=bool(silenced))
         # A sampling engine writes its account from this very thread.
@@ -205,7 +217,7 @@ class Recorder:
         place = self._places.get(at[0]) if at else None
         return at[1] + place.shift if at and place and place.filename == CELL else 0
 
-    def _recording(self, elapsed_s: float) -> Recording:
+    def _recording(self, elapsed_s: float, evidence: Evidence) -> Recording:
         return Recording(
             readings=tuple(map(self._reading, self._ledger.tallies)),
             engine=self.engine,
@@ -216,7 +228,11 @@ class Recorder:
             timeline=self._lanes.store.timeline(),
             listings=tuple(self._listings.values()),
             traced=tuple(self._traced_lines()),
-            notes=(*self._notes, *self._more_notes()),
+            tapes=evidence.tapes,
+            held_before=evidence.held_before,
+            held_after=evidence.held_after,
+            failure=evidence.failure,
+            notes=(*self._notes, *self._more_notes(), *evidence.notes),
             versions={
                 "oommagic": __version__,
                 "Python": platform.python_version(),

@@ -87,7 +87,7 @@ class SettraceEngine:
         self._site: _Site | None = None
         self._calls = 0
         self._tick = 0
-        self._is_active = self._is_paused = self._is_asleep = False
+        self._is_active = self._is_paused = self._is_asleep = self._is_recovering = False
         # Python takes a trace function away that fails for want of stack.
         self._may_have_lost_hook = False
         self._paused_among_others = False
@@ -199,9 +199,18 @@ class SettraceEngine:
             self._recover(were_lines_lost=True)
 
     def _recover(self, *, were_lines_lost: bool) -> None:
-        """Switch tracing on, and take leave of frames that ended meanwhile."""
-        self._may_have_lost_hook = False
-        self._ledger.forget_ended(_frame_ids(), were_lines_lost=were_lines_lost)
+        """Switch tracing on, and take leave of frames that ended meanwhile.
+
+        What a tick asks of the main thread may come in the middle of this: it is being done.
+        """
+        if self._is_recovering:
+            return
+        self._is_recovering = True
+        try:
+            self._may_have_lost_hook = False
+            self._ledger.forget_ended(_frame_ids(), were_lines_lost=were_lines_lost)
+        finally:
+            self._is_recovering = False
         self.resume()
 
     def _on_call(self, frame: FrameType, _event: str, _arg: object) -> Any:

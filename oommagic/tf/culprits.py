@@ -36,6 +36,7 @@ _OWN_FOLDERS = tuple(
 # Keras' own loops: a line that calls one is the caller of the graph, no part of it.
 _LOOPS = re.compile(r"(?:fit|evaluate|predict|(?:train|test|predict)_on_batch)\b")
 _LOOP_FILE = re.compile(r"[/\\]trainer\.py$")
+_SHELL_FILE = re.compile(r"[/\\]IPython[/\\]core[/\\]interactiveshell\.py$")
 _WRAPPER_FILE = re.compile(r"[/\\]traceback_utils\.py$")
 
 
@@ -96,11 +97,18 @@ def _users(frames: Iterable[Frame]) -> list[Frame]:
 def _graph_lines(made: Sequence[Frame], callers: Iterable[Frame]) -> Iterator[Frame]:
     """Yield the lines of functions that became part of the graph, not those that called it."""
     called = {(frame.filename, frame.function) for frame in callers}
+    made = made[_start_of_cell(made) :]
     for place, frame in enumerate(made):
         if frame.is_top_level or (frame.filename, frame.function) in called:
             continue
         if not _calls_a_loop(made[place + 1 :]):
             yield frame
+
+
+def _start_of_cell(made: Sequence[Frame]) -> int:
+    """Count the frames that led to the cell: a script may run IPython."""
+    places = [place for place, frame in enumerate(made) if _SHELL_FILE.search(frame.filename)]
+    return places[-1] + 1 if places else 0
 
 
 def _calls_a_loop(deeper: Sequence[Frame]) -> bool:

@@ -1,0 +1,162 @@
+"""From the raw facts of a run, or from an error alone, to who held what and why it ran out."""
+
+import linecache
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import FunctionType
+
+from oommagic.explain.clues import clues_in
+from oommagic.explain.composition import (
+    composition_at_failure,
+    composition_at_peak,
+    composition_of_names,
+)
+from oommagic.explain.facts import Facts, SetLimit
+from oommagic.measure.limits import machine_bytes, set_limits
+from oommagic.recording import Held, Listing, Recording, Tape
+from oommagic.report import Composition, DeviceMemory, Failure, Profile, Report
+from oommagic.tf.devices import tensorflow_now
+from oommagic.tf.failures import failure_of
+from oommagic.tf.inventory import held_by
+
+Namespace = Mapping[str, object]
+
+_FUNCTION_IN_TEXT = re.compile(r'File "[^"]+", line \d+, in (\w+)')
+_MOST_NAMES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that is over, with what the kernel alone knows of it."""
+
+    recording: Recording
+    listing: Listing
+    profile: Profile
+    error: BaseException | None
+    shifts: Mapping[str, int]
+    """The listing's source files, and how far their lines are from the listing's."""
+    earlier: tuple[Report, ...]
+    namespace: Namespace
+
+
+def facts_of_run(run: EndedRun) -> Facts:
+    """Put together what one run has shown."""
+    recording, listing = run.recording, run.listing
+    failure = recording.failure and _in_listing(recording.failure, listing, run.shifts)
+    source = "\n".join(listing.text.lines)
+    return Facts(
+        failure=failure,
+        source=source,
+        first_line=listing.first_line,
+        stack=_functions_in(run.error),
+        names_used=_names_reached(source, run.namespace),
+        profile=run.profile,
+        host=recording.host,
+        devices=recording.devices,
+        gpus=recording.gpus,
+        timeline=recording.timeline,
+        compositions=tuple(_compositions(recording, failure)),
+        tapes=recording.tapes,
+        held_before=recording.held_before,
+        held_after=recording.held_after,
+        traced=recording.traced,
+        earlier=run.earlier,
+        limits=_limits(),
+    )
+
+
+def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
+    """Put together what is known of an error by itself; None if it is not about memory."""
+    failure = failure_of(error)
+    if failure is None:
+        return None
+    source = "".join(linecache.getlines(failure.filename)) if failure.filename else ""
+    held = held_by(namespace, include_unnamed=True)
+    _, now = tensorflow_now()
+    devices = [
+        DeviceMemory(one.name, one.in_use_bytes, one.in_use_bytes, one.peak_bytes, one.limit_bytes)
+        for one in now
+        if one.in_use_bytes is not None and one.peak_bytes is not None
+    ]
+    return Facts(
+        failure=failure,
+        source=source,
+        stack=_functions_in(error),
+        names_used=_names_reached(source, namespace),
+        devices=tuple(devices),
+        compositions=tuple(_of_names(devices, held)),
+        held_after=held,
+        limits=_limits(),
+    )
+
+
+def _in_listing(failure: Failure, listing: Listing, shifts: Mapping[str, int]) -> Failure:
+    """Say where the failing line stands in the cell, if it does."""
+    if failure.line_number is None or failure.filename not in shifts:
+        return failure
+    number = failure.line_number + shifts[failure.filename]
+    at = number - listing.first_line
+    lines = listing.text.lines
+    source = lines[at] if 0 <= at < len(lines) else failure.line_source
+    return replace(failure, line_number=number, line_source=source, filename="")
+
+
+def _compositions(recording: Recording, failure: Failure | None) -> Iterator[Composition]:
+    before, after = recording.held_before, recording.held_after
+    for tape in recording.tapes:
+        if (
+            failure is not None
+            and failure.place == "device"
+            and failure.device in {"", tape.device}
+        ):
+            yield composition_at_failure(tape, before, after, failure)
+        else:
+            yield composition_at_peak(tape, before, after, _peak(tape, recording))
+
+
+def _is_on(device: str, failure: Failure) -> bool:
+    return failure.place == "device" and failure.device in {"", device}
+
+
+def _peak(tape: Tape, recording: Recording) -> int | None:
+    peaks = (device.peak_bytes for device in recording.devices if device.name == tape.device)
+    return next(peaks, None)
+
+
+def _of_names(devices: Iterable[DeviceMemory], held: tuple[Held, ...]) -> Iterator[Composition]:
+    for device in devices:
+        if device.after_bytes:
+            yield composition_of_names(device.name, device.after_bytes, held, "failure")
+
+
+def _functions_in(error: BaseException | None) -> tuple[str, ...]:
+    """Name the functions that ran, and those that TensorFlow's text says made the failing op."""
+    if error is None:
+        return ()
+    ran = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    told = "".join(traceback.format_exception_only(error))
+    return (*ran, *_FUNCTION_IN_TEXT.findall(told))
+
+
+def _names_reached(source: str, namespace: Namespace) -> frozenset[str]:
+    """Name what a cell uses, also in the notebook's functions that it calls."""
+    waiting = list(clues_in(source).names_used)
+    reached: set[str] = set()
+    while waiting and len(reached) < _MOST_NAMES:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        value = namespace.get(name)
+        if type(value) is FunctionType:
+            waiting += value.__code__.co_names
+    return frozenset(reached)
+
+
+def _limits() -> tuple[SetLimit, ...]:
+    total = machine_bytes()
+    return tuple(
+        SetLimit(limit.source, limit.bytes, hardware_bytes=total) for limit in set_limits()
+    )

@@ -1,0 +1,78 @@
+"""What will be asked for when memory runs out, gathered beside the lines.
+
+Tapes of the first steps, what the notebook's names hold before and after, and the allocator's
+own dump of a failure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oommagic.own_builtins import keep_builtins
+from oommagic.recording import Held, Tape
+from oommagic.report import Failure
+from oommagic.tf.dumps import DumpFolder
+from oommagic.tf.failures import failure_of
+from oommagic.tf.inventory import held_by
+from oommagic.tf.tape import Taping
+from oommagic.tf.tape_bounds import Limits
+
+keep_builtins(globals())
+
+# Deleting old dumps is no hurry, and looks into a folder.
+_PRUNE_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was gathered in one run."""
+
+    tapes: tuple[Tape, ...] = ()
+    held_before: tuple[Held, ...] = ()
+    held_after: tuple[Held, ...] = ()
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Witness:
+    """Gathers the evidence of one run: `begin`, `tick` from a thread, `end`, `close`."""
+
+    def __init__(self, namespace: Mapping[str, object], tape_steps: int) -> None:
+        """Gather nothing yet; without steps there is no tape."""
+        self._namespace = namespace
+        self._taping = Taping(Limits(steps=tape_steps)) if tape_steps else None
+        self._dumps = DumpFolder()
+        self._held_before: tuple[Held, ...] = ()
+
+    def begin(self) -> None:
+        """Look at what is there, and start the tape."""
+        self._held_before = held_by(self._namespace)
+        self._dumps.open()
+        if self._taping is not None:
+            self._taping.begin()
+
+    def tick(self, count: int) -> None:
+        """Let the tape see whether it has been enough."""
+        if self._taping is not None:
+            self._taping.tick()
+        if count % _PRUNE_EVERY == 0:
+            self._dumps.prune()
+
+    def end(self, origin_s: float, error: BaseException | None) -> Evidence:
+        """Stop the tape, and look at what is there now; times count from `origin_s`."""
+        tapes = self._taping.end(origin_s) if self._taping is not None else ()
+        failure = failure_of(error) if error is not None else None
+        # What lives without a name takes a look at all objects: only where it may be told.
+        unnamed = bool(tapes) or failure is not None
+        return Evidence(
+            tapes=tapes,
+            held_before=self._held_before,
+            held_after=held_by(self._namespace, include_unnamed=unnamed),
+            failure=self._dumps.add_to(failure) if failure is not None else None,
+            notes=self._taping.notes if self._taping is not None else (),
+        )
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self._taping is not None:
+            self._taping.end()
+        self._dumps.close()

@@ -268,6 +268,11 @@ def test_an_attempt_that_failed_before_is_part_of_the_evidence() -> None:
     assert any("has failed once before" in line for line in verdict.evidence)
 
 
+def test_another_cell_that_failed_before_is_part_of_the_evidence_too() -> None:
+    facts = replace(before(600 * MIB), earlier=(run_of("model = build()", "failed"),))
+    assert any("The cell before this one failed" in line for line in verdict_of(facts).evidence)
+
+
 def run_of(source: str, outcome: str, left: int = 0, begun: int = 0) -> Report:
     return Report(
         source=source,

@@ -76,7 +76,15 @@ def _of_earlier(case: Case) -> Iterator[str]:
     unnamed = sum(size for name, size in account.left if not name)
     if unnamed:
         yield f"{format_bytes(unnamed)} have no name in the notebook."
+    yield from _of_errors(case)
+
+
+def _of_errors(case: Case) -> Iterator[str]:
+    """Say that an earlier error may hold it: Python keeps what the functions it left had in hand."""
     failed = [run for run in case.facts.earlier_runs() if run.outcome.kind == "failed"]
+    last = case.facts.earlier[-1] if case.facts.earlier else None
     if failed:
         times = "once" if len(failed) == 1 else f"{len(failed)} times"
         yield f"This cell has failed {times} before; what its error still holds stays in memory."
+    elif last is not None and last.outcome.kind == "failed":
+        yield "The cell before this one failed; what its error still holds stays in memory."

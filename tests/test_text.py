@@ -139,6 +139,7 @@ def test_a_function_has_its_own_table_with_its_note() -> None:
         (get_file_name("def step(i):\n    return i"), "step, from another cell"),
         ("mypkg/data.py", "step in mypkg/data.py"),
     ],
+    ids=["this cell", "IPython's cell", "a kernel's cell", "a module"],
 )
 def test_a_function_says_where_it_stands_in_a_readers_words(filename: str, title: str) -> None:
     report = hot_loop()

@@ -80,7 +80,7 @@ def _of_earlier(case: Case) -> Iterator[str]:
 
 
 def _of_errors(case: Case) -> Iterator[str]:
-    """Say that an earlier error may hold it: Python keeps what the functions it left had in hand."""
+    """Say that an earlier error may hold it: Python keeps what its functions had in hand."""
     failed = [run for run in case.facts.earlier_runs() if run.outcome.kind == "failed"]
     last = case.facts.earlier[-1] if case.facts.earlier else None
     if failed:

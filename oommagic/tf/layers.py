@@ -39,6 +39,7 @@ _OPTIMIZERS = _words(
 )
 _NOT_SAID = frozenset({"(null)"})  # how TensorFlow 2.16 says nothing
 _FROM_ARRAYS = frozenset({"tf.constant", "convert_to_tensor", "_EagerConst"})
+_COMPILED = "__inference_"  # what XLA compiled as one is one op, named by its function
 
 _LOSS = re.compile(
     r"compile_loss|compile_metrics|(?:.*_)?(?:loss|accuracy|hinge)|(?:.*_)?cross_?entropy(?:_.*)?"
@@ -103,7 +104,7 @@ def role_of(
     event around them, `tf.constant` or `convert_to_tensor`, can stand.
     """
     parts = _parts(op)
-    if not parts or parts[0] in _NOT_SAID:
+    if not parts or parts[0] in _NOT_SAID or parts[-1].startswith(_COMPILED):
         return OpRole("unknown")
     if parts[0] in _FROM_ARRAYS or _DATA_OP.fullmatch(_plain(parts[0])):
         return OpRole("data")

@@ -28,7 +28,7 @@ _SPACE_PLANES = 1
 _PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = 2, 3, 4, 5
 _LINE_TIMESTAMP_NS, _LINE_EVENTS = 3, 4
 _ENTRY_KEY, _ENTRY_VALUE, _NAME = 1, 2, 2
-_EVENT_OFFSET = 2
+_EVENT_OFFSET, _EVENT_DURATION = 2, 3
 
 # Tags: a field's number and how its value is written.
 _EVENT_OFFSET_TAG, _EVENT_STAT_TAG, _STAT_ID_TAG = 0x10, 0x22, 0x08
@@ -50,6 +50,14 @@ _FACTS = (
     "shape",
 )
 _NO_TEXT = frozenset({"", "(null)"})
+
+# Events around allocations that no op made, and the op that they stand for.
+_INSTEAD_OF_OP = {
+    "tf.constant": "tf.constant",
+    "convert_to_tensor": "convert_to_tensor",
+    "TFE_Py_FastPathExecute_C": "convert_to_tensor",  # turns an op's arguments into tensors
+}
+_OF_DATA_SETS, _DATA_SET_OP = "Iterator::", "Iterator"
 _WORKSPACE = "temp"
 
 # So many events are read at a time: they fit into the processor's cache.
@@ -80,12 +88,37 @@ class _Plane:
     stat_names: Mapping[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """The numbers of the kinds of events that are of use."""
+
+    is_free: Mapping[int, bool]
+    """Allocations and frees."""
+    op_around: Mapping[int, int]
+    """What stands for an op, and the op's number."""
+    mark: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one line of events has that is of use; times are in ps since the line began."""
+
+    places: list[tuple[int, int]]
+    """Where the allocations and frees stand in the file."""
+    frees: list[bool]
+    """Which of them are frees."""
+    around: list[tuple[int, int, int]]
+    """Begin and end of events that stand for an op, and that op's number."""
+    mark: int | None = None
+
+
 def read_tapes(taped: Taped, role_of: RoleOf = layers.role_of) -> tuple[Tape, ...]:
     """Give a tape for each device that allocated, in no particular order."""
     data = taped.file.read_bytes()
     plane = next(_host_planes(data), None)
     if plane is None:
         return ()
+    plane = _with_more_ops(plane)
     columns = _read_events(data, plane, taped)
     return tuple(_tapes(columns, plane.stat_names, taped, role_of)) if columns else ()
 
@@ -110,6 +143,17 @@ def _plane(data: bytes, start: int, end: int) -> _Plane | None:
             key, name = _entry(data, at, until)
             names[number][key] = name
     return _Plane(tuple(events), names[_PLANE_EVENT_NAMES], names[_PLANE_STAT_NAMES])
+
+
+def _with_more_ops(plane: _Plane) -> _Plane:
+    """Give numbers to what is said of allocations without an op."""
+    first = max(plane.stat_names, default=0) + 1
+    more = enumerate(sorted({*_INSTEAD_OF_OP.values(), _DATA_SET_OP}), start=first)
+    return replace(plane, stat_names={**plane.stat_names, **dict(more)})
+
+
+def _instead_of_op(event: str) -> str:
+    return _DATA_SET_OP if event.startswith(_OF_DATA_SETS) else _INSTEAD_OF_OP.get(event, "")
 
 
 def _line_events(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -187,20 +231,21 @@ def _read_events(data: bytes, plane: _Plane, taped: Taped) -> dict[str, Any]:
     """Give one column for each fact, or none where nothing was allocated."""
     import numpy as np
 
-    by_name = {name: number for number, name in plane.event_names.items()}
-    wanted = {by_name[name]: name == _FREE for name in (_ALLOCATION, _FREE) if name in by_name}
+    kinds = _kinds(plane, taped.mark)
     facts = {number: name for number, name in plane.stat_names.items() if name in _FACTS}
+    nameless = [0, *(number for number, text in plane.stat_names.items() if text in _NO_TEXT)]
     buffer = np.frombuffer(data + bytes(16), np.uint8)  # a number near the end is read past it
     parts, start_s = [], taped.started_s
     for first, last, began_ns in plane.events:
-        places, frees, mark = _find_events(data, first, last, wanted, by_name.get(taped.mark, 0))
-        if mark is not None:
-            start_s = taped.mark_s - (began_ns * 1000 + mark) / 1e12
-        for since in range(0, len(places), _BATCH):
+        found = _find_events(data, first, last, kinds)
+        if found.mark is not None:
+            start_s = taped.mark_s - (began_ns * 1000 + found.mark) / 1e12
+        for since in range(0, len(found.places), _BATCH):
             batch = slice(since, since + _BATCH)
-            columns = _decode(buffer, np.array(places[batch], np.int64), facts)
+            columns = _decode(buffer, np.array(found.places[batch], np.int64), facts)
+            _name_by_surroundings(columns, found.around, nameless)
             columns["times_s"] = (columns.pop("times") + began_ns * 1000) / 1e12
-            columns["frees"] = np.array(frees[batch], bool)
+            columns["frees"] = np.array(found.frees[batch], bool)
             parts.append(columns)
     if not parts:
         return {}
@@ -209,13 +254,18 @@ def _read_events(data: bytes, plane: _Plane, taped: Taped) -> dict[str, Any]:
     return whole
 
 
-def _find_events(
-    data: bytes, at: int, end: int, wanted: Mapping[int, bool], marked: int
-) -> tuple[list[tuple[int, int]], list[bool], int | None]:
-    """Give where the allocations and frees stand, which are frees, and the mark's time in ps."""
-    places: list[tuple[int, int]] = []
-    frees: list[bool] = []
-    mark = None
+def _kinds(plane: _Plane, mark: str) -> _Kinds:
+    by_name = {name: number for number, name in plane.event_names.items()}
+    wanted = {by_name[name]: name == _FREE for name in (_ALLOCATION, _FREE) if name in by_name}
+    numbers = {text: number for number, text in plane.stat_names.items()}
+    ops = {number: _instead_of_op(name) for number, name in plane.event_names.items()}
+    around = {number: numbers[op] for number, op in ops.items() if op}
+    return _Kinds(wanted, around, by_name.get(mark, 0))
+
+
+def _find_events(data: bytes, at: int, end: int, kinds: _Kinds) -> _Found:
+    """Find the allocations and frees of one line, what is around them, and the mark."""
+    found = _Found([], [], [])
     while at < end:
         length, at = data[at + 1], at + 2
         if length >= _MORE:
@@ -224,14 +274,39 @@ def _find_events(
         kind, inside = data[at + 1], at + 2
         if kind >= _MORE:
             kind, inside = _varint(data, at + 1)
-        if kind in wanted:
-            places.append((inside, until))
-            frees.append(wanted[kind])
-        elif kind == marked:
-            facts = {number: value for number, value, _ in _fields(data, inside, until)}
-            mark = facts.get(_EVENT_OFFSET, 0)
+        if kind in kinds.is_free:
+            found.places.append((inside, until))
+            found.frees.append(kinds.is_free[kind])
+        elif kind in kinds.op_around:
+            began, lasted = _span(data, inside, until)
+            found.around.append((began, began + lasted, kinds.op_around[kind]))
+        elif kind == kinds.mark:
+            found.mark, _ = _span(data, inside, until)
         at = until
-    return places, frees, mark
+    return found
+
+
+def _span(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Give when an event began and how long it lasted."""
+    facts = {number: value for number, value, _ in _fields(data, at, end)}
+    return facts.get(_EVENT_OFFSET, 0), facts.get(_EVENT_DURATION, 0)
+
+
+def _name_by_surroundings(
+    columns: dict[str, Any], around: Sequence[tuple[int, int, int]], nameless: Sequence[int]
+) -> None:
+    """Where no op is told, tell it by the event that the allocation lies in."""
+    import numpy as np
+
+    if not around:
+        return
+    starts, ends, ops = (np.array(column, np.int64) for column in zip(*sorted(around), strict=True))
+    # Events of one thread lie in each other: one is open where any that began before is.
+    open_until = np.maximum.accumulate(ends)
+    last: Any = np.searchsorted(starts, columns["times"], side="right") - 1
+    is_inside = (last >= 0) & (open_until[last] >= columns["times"])
+    named = is_inside & np.isin(columns["tf_op"], nameless)
+    columns["tf_op"][named] = ops[last[named]]
 
 
 def _decode(buffer: Any, places: Any, facts: Mapping[int, str]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from oommagic.recording import Held, OpRole, Tape
 from oommagic.report import Composition, Failure, HoldingKind
 from oommagic.units import KIB, MIB
 
+pytestmark = pytest.mark.of_tensorflow
+
 DEVICE = "CPU:0"
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 SLOT = 1 << 20

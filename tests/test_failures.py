@@ -15,6 +15,8 @@ from oommagic.tf.dumps import DumpFolder, device_of
 from oommagic.tf.failures import failure_from_text, failure_of
 from oommagic.units import GIB, KIB, MIB
 
+pytestmark = pytest.mark.of_tensorflow
+
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 SITE = "/usr/local/lib/python3.11/dist-packages"

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from oommagic.recording import OpRole
 from oommagic.tf.layers import in_order, role_of
 
+pytestmark = pytest.mark.of_tensorflow
+
 CALL = "StatefulPartitionedCall/"
 LOOP = "while/body/_1/while/cond/then/_191/while/cond/StatefulPartitionedCall/"
 LSTM = "sequential_1/lstm_1/while/body/_50/sequential_1/lstm_1/while/"

@@ -272,7 +272,7 @@ def test_a_hot_loop_is_counted_in_part_and_says_so(shell: InteractiveShell, engi
     )
     usage = line(report, "total +=")
     assert usage.is_partial
-    assert 100 < usage.hits < 1_000_000
+    assert 50 < usage.hits < 1_000_000
     loop_s = usage.elapsed_s + line(report, "for").elapsed_s
     assert loop_s > 0.5 * report.elapsed_s - line(report, "kept").elapsed_s
     assert not line(report, "kept").is_partial

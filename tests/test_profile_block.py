@@ -13,9 +13,9 @@ from blocks import ENGINES, block
 from shell import line
 
 import oommagic
+from oommagic.block import ProfiledBlock
 from oommagic.errors import UsageError
 from oommagic.report import Report
-from oommagic.block import ProfiledBlock
 from oommagic.units import MIB
 
 

@@ -10,6 +10,8 @@ import sys
 import pytest
 from children import ROOT
 
+pytestmark = pytest.mark.of_tensorflow
+
 
 @pytest.mark.slow_once
 def test_three_sizes_too_large_raise_in_one_kernel_and_it_trains_on_after_each() -> None:

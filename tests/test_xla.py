@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from children import ARENA, run_python
 
+pytestmark = pytest.mark.of_tensorflow
+
 _DEVICE = {**ARENA, "TF_CPU_BFC_MEM_LIMIT_IN_MB": "1024"}
 
 _SETTING = """

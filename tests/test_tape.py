@@ -4,6 +4,8 @@ import pytest
 from children import run_python
 from taping import NOTHING_LEFT, tape
 
+pytestmark = pytest.mark.of_tensorflow
+
 
 def test_the_tape_of_a_fit_adds_up_at_every_event_and_peaks_where_the_allocator_does() -> None:
     told = tape("""
@@ -113,10 +115,10 @@ def test_a_step_that_allocates_too_often_ends_the_tape_and_says_so() -> None:
     told = tape("""
 @tf.function
 def loop(x):
-    return tf.while_loop(lambda i, x: i < 20000, lambda i, x: (i + 1, tf.sin(x)), [0, x])
-small = tf.ones((8,))
-with Taped(heap_bytes=4_000_000) as run:
-    loop(small)
+    return tf.while_loop(lambda i, x: i < 60000, lambda i, x: (i + 1, tf.sin(x)), [0, x])
+loop(x)
+with Taped(events=2000) as run:
+    loop(x)
 told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left_behind()
 """)
     (facts,) = told["tapes"]
@@ -124,6 +126,24 @@ told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left
     assert not facts["is_whole"]
     assert "ended within a step" in told["notes"][0]
     assert told["left"] == NOTHING_LEFT
+
+
+def test_preparing_a_large_graph_stays_off_the_tape_and_its_first_step_is_on_it() -> None:
+    told = tape("""
+import keras
+tf.config.experimental.reset_memory_stats("CPU:0")
+with Taped() as run:
+    model = keras.applications.MobileNetV2(weights=None, input_shape=(64, 64, 3), classes=10)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    images, classes = tf.random.uniform((8, 64, 64, 3)), tf.zeros((8,), tf.int32)
+    model.fit(images, classes, batch_size=8, verbose=0)
+told["tapes"], told["peak"], told["notes"] = run.facts(), memory()["peak"], run.taping.notes
+""")
+    (facts,) = told["tapes"]
+    assert facts["wrong"] == 0
+    assert facts["peak"] == told["peak"]
+    assert facts["events"] < 30_000
+    assert told["notes"] == []
 
 
 def test_devices_that_are_made_while_the_cell_runs_are_taped_from_then_on() -> None:

@@ -5,18 +5,23 @@ memory, three kilobytes each by the time that it is saved. So it runs for a shor
 until some function has run a few times, until eager code has run for a moment, or until it has
 written a lot. What is told of here as a *recording* is one such while.
 
+The first call of a function prepares its graph, which for a large one takes many more allocations
+than a step. The recording begins again until that is over: what was there before is known by the
+names that hold it.
+
 A cell that trains may do other things first. So the recording that ends before any function has
 run is not the last: the next begins at the first call of a function that was not recorded yet
 (`evaluate`, say, after `fit`). Each device keeps the recording on which it was fullest.
 
-Another thread calls `tick`; what it finds out by looking at the clock, at the heap and at what
-the program's threads do costs the program nothing.
+Another thread calls `tick`; what it finds out by looking at the clock, at the allocators and at
+what the program's threads do costs the program next to nothing.
 """
 
 import _thread
 import builtins
 import os
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
@@ -32,7 +37,7 @@ from oommagic.tf.profiler import (
 from oommagic.tf.tape_bounds import Limits, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from oommagic.recording import Tape
@@ -53,6 +58,7 @@ class Taping:
         self._guard = Lock()  # whoever starts or ends a recording holds it
         self._lock_stand_in = LockStandIn(self._step_back)
         self._context: context.EagerContext | None = None
+        self._in_use: Callable[[], int] = int
         self._calls: FunctionCalls | None = None
         self._session: ProfilerSession | None = None
         self._progress: Progress | None = None
@@ -88,8 +94,12 @@ class Taping:
             self.begin()
         elif self._phase == "armed" and context.current_context() is not self._context:
             self._finish()  # the program has made TensorFlow's devices anew
-        elif progress is not None and progress.look():
-            self._save_soon()
+        elif progress is not None:
+            finding = progress.look()
+            if finding == "enough":
+                self._save_soon()
+            elif finding == "begin again":
+                self._record_again(progress)
 
     def end(self, origin_s: float = 0.0) -> "tuple[Tape, ...]":
         """Stop, put everything back, and give each device's tape; times count from `origin_s`."""
@@ -105,25 +115,30 @@ class Taping:
 
     def _begin(self) -> None:
         now = context.current_context()
-        if now is None or not self._has_tape(now):
+        names = () if now is None else self._with_tape(now)
+        if now is None or not names:
             self._phase = "over"
             return
         self._context = now
+        self._in_use = _in_use_of(now, names)
         self._calls = FunctionCalls(now, self._on_begin, self._on_end)
         self._phase = "armed"
         self._lock_stand_in.start()
         self._calls.start()
         self._record()
 
-    def _has_tape(self, now: context.EagerContext) -> bool:
-        names = [device.name.rpartition("device:")[2] for device in context.own_devices(now)]
-        on_gpu = any(name.startswith("GPU:") for name in names)
-        if on_gpu and os.environ.get("TF_GPU_ALLOCATOR", "") == _ASYNC:
+    def _with_tape(self, now: context.EagerContext) -> tuple[str, ...]:
+        """Name the devices whose allocator is on the profiler's tape."""
+        names = [device.name for device in context.own_devices(now)] if is_there() else []
+        gpus = [name for name in names if "device:GPU:" in name]
+        if gpus and os.environ.get("TF_GPU_ALLOCATOR", "") == _ASYNC:
             self._notes.append(
                 f"TensorFlow's {_ASYNC} keeps no tape: there is no account of what its memory held."
             )
-            on_gpu = False
-        return is_there() and (on_gpu or any(arena.owns(n) and arena.trusts(n) for n in names))
+            gpus = []
+        shorts = {name: name.rpartition("device:")[2] for name in names}
+        arenas = [name for name in names if arena.owns(shorts[name]) and arena.trusts(shorts[name])]
+        return (*gpus, *arenas)
 
     def _record(self) -> None:
         """Start a recording, if nobody else's profiler runs."""
@@ -136,8 +151,27 @@ class Taping:
             except ProfilerBusyError:
                 self._give_way()
                 return
-            self._session, self._progress = session, Progress(self._limits)
+            self._session, self._progress = session, Progress(self._limits, self._in_use)
             self._phase = "recording"
+
+    def _record_again(self, progress: Progress) -> None:
+        """Throw away what was recorded so far, and go on.
+
+        To prepare a large graph takes as many allocations as a hundred steps, none of which
+        stays; a tape of them all would be the largest thing in memory.
+        """
+        with self._guard:
+            if self._session is None or self._progress is not progress:
+                return
+            self._session.discard()
+            self._session = ProfilerSession()
+            try:
+                self._session.start()
+            except ProfilerBusyError:
+                self._session = self._progress = None
+                self._give_way()
+            else:
+                progress.begin_again()
 
     def _save_soon(self) -> None:
         """Save in a thread of its own: it takes a moment, and the program goes on meanwhile."""
@@ -212,7 +246,7 @@ class Taping:
         if self._calls is not None:
             self._calls.stop()
         self._lock_stand_in.stop()
-        self._context = None
+        self._context, self._in_use = None, int
 
     def _on_begin(self, name: str) -> None:
         """A function is about to run, in the program's own thread."""
@@ -242,6 +276,18 @@ class Taping:
         for _, session in self._taped:
             session.discard()
         self._taped.clear()
+
+
+def _in_use_of(now: context.EagerContext, names: tuple[str, ...]) -> "Callable[[], int]":
+    """Give what reads how much these devices' allocators have handed out, as one figure."""
+    calls, handle = context.calls(), context.handle_of(now)
+    if calls is None:
+        return int
+    reads = [partial(calls.get_info, handle, name) for name in names]
+    if len(reads) == 1:
+        read = reads[0]
+        return lambda: read()["current"]
+    return lambda: sum(read()["current"] for read in reads)
 
 
 def _since(recordings: "Iterable[Taped]", origin_s: float) -> "Iterator[Taped]":

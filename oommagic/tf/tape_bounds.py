@@ -1,20 +1,21 @@
-"""When a recording has been long enough: counted in steps, in seconds and in memory."""
+"""When a recording has been long enough: counted in steps, in seconds and in events."""
 
 import builtins
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
 from typing import Literal
 
-from oommagic.tf.heap import heap_meter
-from oommagic.units import MIB
+from oommagic.tf.tape_size import TapeSize
 
 globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 Doing = Literal["tracing", "making weights", "eager operations", "something else"]
+Finding = Literal["go on", "begin again", "enough"]
 
 # Files of TensorFlow and Keras, by what a thread does that is in one of them.
 _TRACING = ("/framework/func_graph.py", "/keras/src/backend/common/symbolic_scope.py")
@@ -22,8 +23,6 @@ _MAKING_WEIGHTS = ("/keras/src/initializers/", "/keras/src/backend/common/variab
 _TENSORFLOW = "/tensorflow/python/"
 
 _LONGEST_LOOK_S = 0.1
-# Without a meter of the heap, memory can be bounded by time alone.
-_UNMETERED_S = 5.0
 _MAKING_WEIGHTS_S = 2.0
 
 
@@ -37,8 +36,8 @@ class Limits:
     """Eager operations outside of functions, the making of weights left out."""
     seconds: float = 60.0
     """Altogether, but for a call that is still running."""
-    heap_bytes: int = 14 * MIB
-    """What the profiler takes before it is saved; saving takes five times as much."""
+    events: int = 25_000
+    """Allocations and frees; each takes 3 kB while the profiler saves it."""
     recordings: int = 4
 
 
@@ -46,11 +45,11 @@ class Progress:
     """How far one recording has come.
 
     The program's thread tells of its function calls; another one looks, each tick, at the
-    clock, at the heap and at what the program's threads do.
+    clock, at the allocators and at what the program's threads do.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        """Count from now on."""
+    def __init__(self, limits: Limits, in_use: Callable[[], int]) -> None:
+        """Count from now on; `in_use` tells what the devices' allocators have handed out."""
         self.names: set[str] = set()
         self.steps: list[tuple[float, float, str]] = []
         self.shortness = ""
@@ -60,67 +59,64 @@ class Progress:
         self._is_enough = False
         self._began_s = self._looked_s = perf_counter()
         self._eager_s = self._making_s = 0.0
-        self._heap = heap_meter()
-        self._heap_bytes = self._heap() if self._heap else 0
-        self._taken_bytes = 0
+        self._size = TapeSize(in_use)
 
     def call_began(self, name: str) -> None:
         """A function begins."""
-        self.names.add(name)
         if not self._running:
-            self._note_heap(is_tape=False)
+            self._size.call_began(is_first=name not in self.names)
+        self.names.add(name)
         self._running += 1
 
     def call_ended(self, name: str, began_s: float, ended_s: float) -> bool:
         """A function has ended, or failed; say, once, whether that was enough."""
         if began_s < self._began_s:
             return False
-        self._note_heap(is_tape=True)
+        self._size.call_ended()
         self._running -= 1
         self.steps.append((began_s, ended_s, name))
         self._counts[name] += 1
         count = self._counts[name]
         # Another step like these should fit as a whole.
-        next_bytes = self._taken_bytes // count
-        has_room = self._taken_bytes + next_bytes < self._limits.heap_bytes
+        events = self._size.events
+        has_room = events + events // count < self._limits.events
         return self._enough(is_so=count >= self._limits.steps or not has_room)
 
-    def look(self) -> bool:
-        """Say, once, whether it has been enough."""
+    def begin_again(self) -> None:
+        """Forget what was recorded so far."""
+        self.steps.clear()
+        self._size.begin_again()
+
+    def look(self) -> Finding:
+        """Say whether to go on, to begin again, or, once, that it has been enough."""
         now_s = perf_counter()
         passed_s = min(now_s - self._looked_s, _LONGEST_LOOK_S)
         self._looked_s = now_s
-        doing: Doing = "something else" if self._running else what_threads_do()
-        # Graphs and models that are being made take from the heap too.
-        self._note_heap(is_tape=doing not in {"tracing", "making weights"})
+        if self._running and self._size.prepares():
+            return "begin again"
+        self._size.look()
         if self._running:
-            return self._too_much_within_a_call()
+            return self._within_a_call()
+        doing = what_threads_do()
         self._eager_s += passed_s * (doing == "eager operations")
         self._making_s += passed_s * (doing == "making weights")
-        longest_s = self._limits.seconds if self._heap else _UNMETERED_S
-        return self._enough(
+        is_enough = self._enough(
             is_so=self._eager_s > self._limits.eager_s
             or self._making_s > _MAKING_WEIGHTS_S
-            or self._taken_bytes > self._limits.heap_bytes
-            or now_s - self._began_s > longest_s
+            or self._size.events > self._limits.events
+            or now_s - self._began_s > self._limits.seconds
         )
+        return "enough" if is_enough else "go on"
 
-    def _note_heap(self, *, is_tape: bool) -> None:
-        """See by how much the heap has grown, and whether that was the tape."""
-        if self._heap is None:
-            return
-        before, self._heap_bytes = self._heap_bytes, self._heap()
-        if is_tape:
-            self._taken_bytes += max(0, self._heap_bytes - before)
-
-    def _too_much_within_a_call(self) -> bool:
-        if self._taken_bytes <= self._limits.heap_bytes or self._is_enough:
-            return False
+    def _within_a_call(self) -> Finding:
+        if self._size.events <= self._limits.events or self._is_enough:
+            return "go on"
+        self._is_enough = True
         self.shortness = (
             "The tape ended within a step: the step allocates so often that "
             "recording all of it would take too much memory."
         )
-        return self._enough(is_so=True)
+        return "enough"
 
     def _enough(self, *, is_so: bool) -> bool:
         is_news = is_so and not self._is_enough

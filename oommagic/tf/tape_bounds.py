@@ -38,7 +38,7 @@ class Limits:
     """Altogether, but for a call that is still running."""
     events: int = 25_000
     """Allocations and frees; each takes 3 kB while the profiler saves it."""
-    recordings: int = 4
+    recordings: int = 12
 
 
 class Progress:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from blocks import ENGINES, block
+from children import run_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from IPython.core.interactiveshell import InteractiveShell
@@ -438,3 +439,32 @@ def test_a_report_is_the_same_when_it_is_saved_and_loaded(
 ) -> None:
     report = profile(shell, "kept = block(3)\ndel kept", f"-o {tmp_path}/run.json")
     assert oommagic.load(tmp_path / "run.json") == report
+
+
+WHAT_A_TICK_ASKS_COMES_DURING_A_READING = """
+from oommagic.magics import open_shell
+from oommagic.measure import host, interrupts, settrace
+
+engines = []
+start, read = settrace.SettraceEngine.start, host.KernelCounters.read
+
+def start_and_tell(self):
+    engines.append(self)
+    start(self)
+
+def read_while_a_tick_asks(self):
+    for engine in engines:
+        interrupts.ask_main_thread(engine._resume_if_lost)
+    return read(self)
+
+settrace.SettraceEngine.start = start_and_tell
+host.KernelCounters.read = read_while_a_tick_asks
+shell = open_shell()
+shell.run_cell("%%oomprofile -q --engine settrace\\nimport json\\njson.loads('{')")
+import oommagic
+told["outcome"] = oommagic.last_report().outcome.kind
+"""
+
+
+def test_what_a_tick_asks_does_not_wait_for_the_reading_that_it_comes_into() -> None:
+    assert run_python(WHAT_A_TICK_ASKS_COMES_DURING_A_READING)["outcome"] == "failed"

@@ -9,6 +9,7 @@ from types import FunctionType
 
 from oommagic.explain.clues import clues_in
 from oommagic.explain.composition import (
+    Hints,
     composition_at_failure,
     composition_at_peak,
     composition_of_names,
@@ -105,15 +106,16 @@ def _in_listing(failure: Failure, listing: Listing, shifts: Mapping[str, int]) -
 
 def _compositions(recording: Recording, failure: Failure | None) -> Iterator[Composition]:
     before, after = recording.held_before, recording.held_after
+    hints = Hints(recording.compiled, recording.line_times)
     for tape in recording.tapes:
         if (
             failure is not None
             and failure.place == "device"
             and failure.device in {"", tape.device}
         ):
-            yield composition_at_failure(tape, before, after, failure)
+            yield composition_at_failure(tape, before, after, failure, hints)
         else:
-            yield composition_at_peak(tape, before, after, _peak(tape, recording))
+            yield composition_at_peak(tape, before, after, _peak(tape, recording), hints)
 
 
 def _is_on(device: str, failure: Failure) -> bool:

@@ -69,6 +69,14 @@ class OommagicMagics(Magics):
         "--no-tape", action="store_true", help="record no allocations, only each line's figures"
     )
     @magic_arguments.argument(
+        "--compile-seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="compile a step of XLA's once more, if that takes no longer than about S seconds (5), "
+        "to say what it keeps in its memory; 0 for never",
+    )
+    @magic_arguments.argument(
         "-q",
         "--quiet",
         action="store_true",
@@ -228,6 +236,7 @@ def _request(options: Any) -> Request:
         engine=options.engine,
         include_children=options.include_children,
         tape_steps=0 if options.no_tape else options.tape_steps,
+        compile_s=options.compile_seconds,
     )
 
 

@@ -11,6 +11,7 @@ from oommagic.report import (
     Engine,
     Failure,
     Gpu,
+    Holding,
     HoldingKind,
     HostMemory,
     Timeline,
@@ -106,6 +107,28 @@ class Tape:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledMemory:
+    """The one allocation that a step makes that XLA compiled, and what lies in it."""
+
+    device: str
+    requested_bytes: int
+    holdings: tuple[Holding, ...] = ()
+    """None where that could not be told; `note` says why."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineTimes:
+    """At which line of the cell its thread was while a tape recorded, from each time to the next.
+
+    0 is not known.
+    """
+
+    times_s: "array[float]"
+    line_numbers: "array[int]"
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Memory that a name of the notebook holds, or that is held without a name."""
 
@@ -136,6 +159,8 @@ class Recording:
     traced: tuple[TracedLines, ...] = ()
     notes: tuple[str, ...] = ()
     tapes: tuple[Tape, ...] = ()
+    compiled: tuple[CompiledMemory, ...] = ()
+    line_times: LineTimes | None = None
     held_before: tuple[Held, ...] = ()
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None

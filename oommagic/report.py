@@ -197,6 +197,8 @@ class Holding:
     shape: tuple[int, ...] | None = None
     dtype: str = ""
     count: int = 1
+    line_number: int | None = None
+    """The cell's line that ran when it was asked for, where neither layer nor owner is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ holdings add up to the allocator's own figure.
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Literal
 
 from oommagic.explain.ownership import LASTING, Claim, apart, of_all, owners_at
 from oommagic.explain.replay import Chunk, failing_event, moment_after, peak_event
-from oommagic.recording import Held, Tape
+from oommagic.recording import CompiledMemory, Held, LineTimes, Tape
 from oommagic.report import Composition, Failure, Holding
 from oommagic.units import format_bytes
 
@@ -23,17 +24,30 @@ _FUNCTION = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 _NUMBER = re.compile(r"_\d+$")
 
 
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What else is known, for where neither an op nor a name tells whose memory it is."""
+
+    compiled: Sequence[CompiledMemory] = ()
+    line_times: LineTimes | None = None
+
+
+_NO_HINTS = Hints()
+
+
 def composition_at_peak(
     tape: Tape,
     held_before: Iterable[Held],
     held_after: Iterable[Held],
     run_peak_bytes: int | None = None,
+    hints: Hints = _NO_HINTS,
 ) -> Composition:
     """Tell who held what when the device was fullest on the tape.
 
     `run_peak_bytes` is the allocator's peak of the whole run: where it is higher, that is said.
     """
-    composition = _composition(tape, peak_event(tape), "peak", _Names(held_before, held_after))
+    known = _Known(held_before, held_after, hints)
+    composition = _composition(tape, peak_event(tape), "peak", known)
     highest = run_peak_bytes or 0
     if highest <= composition.total_bytes:
         return composition
@@ -41,7 +55,7 @@ def composition_at_peak(
         f"{_recorded_part(tape, composition.total_bytes)} The peak of the whole run was "
         f"{format_bytes(highest)}, when nothing was recorded."
     )
-    return replace(composition, note=note)
+    return _noted(composition, note)
 
 
 def composition_at_failure(
@@ -49,16 +63,17 @@ def composition_at_failure(
     held_before: Iterable[Held],
     held_after: Iterable[Held],
     failure: Failure | None,
+    hints: Hints = _NO_HINTS,
 ) -> Composition:
     """Tell who held what when an allocation failed; if the tape had ended by then, at its peak."""
-    names = _Names(held_before, held_after)
+    known = _Known(held_before, held_after, hints)
     event = failing_event(tape, failure)
     if event is not None or tape.is_whole:
         event = peak_event(tape) if event is None else event
-        return _composition(tape, event, "failure", names)
-    composition = _composition(tape, peak_event(tape), "peak", names)
+        return _composition(tape, event, "failure", known)
+    composition = _composition(tape, peak_event(tape), "peak", known)
     part = _recorded_part(tape, composition.total_bytes)
-    return replace(composition, note=f"{part} It ran out later, when nothing was recorded.")
+    return _noted(composition, f"{part} It ran out later, when nothing was recorded.")
 
 
 def composition_of_names(
@@ -74,11 +89,12 @@ def composition_of_names(
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """What names held when the run began, and when it had ended."""
+class _Known:
+    """What names held when the run began and when it had ended, and what else is known."""
 
     before: Iterable[Held]
     after: Iterable[Held]
+    hints: Hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +120,68 @@ def _recorded_part(tape: Tape, bytes_: int) -> str:
     return f"At the highest point {part}: {format_bytes(bytes_)}."
 
 
+def _noted(composition: Composition, note: str) -> Composition:
+    return replace(composition, note=" ".join(filter(None, (note, composition.note))))
+
+
 def _composition(
-    tape: Tape, event: int, called: Literal["peak", "failure"], names: _Names
+    tape: Tape, event: int, called: Literal["peak", "failure"], known: _Known
 ) -> Composition:
     moment = moment_after(tape, event)
-    before, after = _on(tape.device, names.before), _on(tape.device, names.after)
+    before, after = _on(tape.device, known.before), _on(tape.device, known.after)
     owners = owners_at(tape, moment, before, after)
-    parts = list(_taped_parts(tape, moment.taped, owners.of_taped))
+    step = _compiled_step(tape, moment.taped, known.hints.compiled)
+    opened = [] if step is None else list(_opened(*step))
+    closed = [chunk for chunk in moment.taped if not opened or step is None or chunk is not step[0]]
+    parts = _taped_parts(tape, closed, owners.of_taped, known.hints.line_times)
     left = moment.total_bytes - sum(chunk.bytes for chunk in moment.taped)
     settled, unknown = _settled(owners.of_earlier, left)
-    holdings = _holdings([*parts, *settled], unknown)
-    return Composition(tape.device, called, moment.total_bytes, holdings, "tape")
+    return Composition(
+        device=tape.device,
+        moment=called,
+        total_bytes=moment.total_bytes,
+        holdings=_holdings([*opened, *parts, *settled], unknown),
+        source="compiled buffers" if opened else "tape",
+        note="" if step is None else step[1].note,
+    )
+
+
+def _compiled_step(
+    tape: Tape, chunks: Iterable[Chunk], compiled: Iterable[CompiledMemory]
+) -> tuple[Chunk, CompiledMemory] | None:
+    """Find the allocation of a compiled step, which tells no role and has the size asked for."""
+    steps = {one.requested_bytes: one for one in compiled if one.device == tape.device}
+    unknown = {number for number, role in enumerate(tape.roles) if role.kind == "unknown"}
+    nameless = (chunk for chunk in chunks if tape.op_numbers[chunk.began] in unknown)
+    found = (chunk for chunk in nameless if chunk.requested_bytes in steps)
+    return next(((chunk, steps[chunk.requested_bytes]) for chunk in found), None)
+
+
+def _opened(chunk: Chunk, step: CompiledMemory) -> Iterator[_Part]:
+    """Give what lies in it instead of it, unless that is more than there is room for."""
+    rest = chunk.bytes - sum(holding.bytes for holding in step.holdings)
+    if step.holdings and rest >= 0:
+        yield from (_Part(holding, 0) for holding in step.holdings)
+        yield _Part(Holding("workspace", 0), rest)
 
 
 def _taped_parts(
-    tape: Tape, chunks: Iterable[Chunk], owners: Mapping[int, Held]
+    tape: Tape,
+    chunks: Iterable[Chunk],
+    owners: Mapping[int, Held],
+    line_times: LineTimes | None,
 ) -> Iterator[_Part]:
     """Describe chunks by the names that hold them, else by the op that asked for them."""
-    alike: dict[tuple[int, int, int], list[Chunk]] = defaultdict(list)
+    alike: dict[tuple[int, int, int, int | None], list[Chunk]] = defaultdict(list)
     for chunk in chunks:
-        named = chunk.address if chunk.address in owners else 0
         event = chunk.began
-        alike[tape.op_numbers[event], tape.tensor_numbers[event], named].append(chunk)
-    for (op, tensor, named), members in alike.items():
+        op, tensor = tape.op_numbers[event], tape.tensor_numbers[event]
+        if chunk.address in owners:
+            alike[op, tensor, chunk.address, None].append(chunk)
+        else:
+            line = None if tape.roles[op].layer else _line_at(line_times, tape.times_s[event])
+            alike[op, tensor, 0, line].append(chunk)
+    for (op, tensor, named, line), members in alike.items():
         role = tape.roles[op]
         shape, dtype = tape.tensors[tensor]
         holding = Holding(
@@ -137,9 +192,18 @@ def _taped_parts(
             shape=shape,
             dtype=dtype,
             count=len(members),
+            line_number=line,
         )
         rounding = sum(chunk.bytes for chunk in members) - holding.bytes
         yield _Part(_held_by(holding, owners[named]) if named else holding, rounding)
+
+
+def _line_at(line_times: LineTimes | None, time_s: float) -> int | None:
+    """Tell which line of the cell ran at a time."""
+    if line_times is None:
+        return None
+    place = bisect_right(line_times.times_s, time_s)
+    return (line_times.line_numbers[place - 1] or None) if place else None
 
 
 def _short(op: str, layer: str) -> str:
@@ -224,11 +288,11 @@ def _without_item(holding: Holding) -> Holding:
 
 
 def _without_tensor(holding: Holding) -> Holding:
-    return Holding(holding.kind, 0, holding.layer, owner=of_all(holding.owner))
+    return replace(_without_layer(holding), layer=holding.layer)
 
 
 def _without_layer(holding: Holding) -> Holding:
-    return Holding(holding.kind, 0, owner=of_all(holding.owner))
+    return Holding(holding.kind, 0, owner=of_all(holding.owner), line_number=holding.line_number)
 
 
 def _kind_alone(holding: Holding) -> Holding:

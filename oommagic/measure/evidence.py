@@ -4,12 +4,13 @@ Tapes of the first steps, what the notebook's names hold before and after, and t
 own dump of a failure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from oommagic.own_builtins import keep_builtins
-from oommagic.recording import Held, Tape
+from oommagic.recording import CompiledMemory, Held, Tape
 from oommagic.report import Failure
+from oommagic.tf.compiled import look_inside
 from oommagic.tf.dumps import DumpFolder
 from oommagic.tf.failures import failure_of
 from oommagic.tf.inventory import held_by
@@ -27,6 +28,7 @@ class Evidence:
     """What was gathered in one run."""
 
     tapes: tuple[Tape, ...] = ()
+    compiled: tuple[CompiledMemory, ...] = ()
     held_before: tuple[Held, ...] = ()
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None
@@ -36,9 +38,10 @@ class Evidence:
 class Witness:
     """Gathers the evidence of one run: `begin`, `tick` from a thread, `end`, `close`."""
 
-    def __init__(self, namespace: Mapping[str, object], tape_steps: int) -> None:
+    def __init__(self, namespace: Mapping[str, object], tape_steps: int, compile_s: float) -> None:
         """Gather nothing yet; without steps there is no tape."""
         self._namespace = namespace
+        self._compile_s = compile_s
         self._taping = Taping(Limits(steps=tape_steps)) if tape_steps else None
         self._dumps = DumpFolder()
         self._held_before: tuple[Held, ...] = ()
@@ -65,11 +68,18 @@ class Witness:
         unnamed = bool(tapes) or failure is not None
         return Evidence(
             tapes=tapes,
+            compiled=tuple(self._compiled(tapes)),
             held_before=self._held_before,
             held_after=held_by(self._namespace, include_unnamed=unnamed),
             failure=self._dumps.add_to(failure) if failure is not None else None,
             notes=self._taping.notes if self._taping is not None else (),
         )
+
+    def _compiled(self, tapes: Iterable[Tape]) -> Iterator[CompiledMemory]:
+        for tape in tapes:
+            inside = look_inside(tape, self._compile_s)
+            if inside is not None:
+                yield inside
 
     def close(self) -> None:
         """Leave nothing behind, whatever happened."""

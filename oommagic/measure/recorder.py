@@ -48,6 +48,8 @@ class Request:
     include_children: bool = False
     tape_steps: int = 3
     """How many training steps to record with every allocation; 0 for none."""
+    compile_s: float = 5.0
+    """How long compiling a step once more may take, to tell what it keeps in its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Recorder:
         self._gpus = open_gpus()
         self._ledger = Ledger(self._host, self._devices, self._statement_of)
         self._line_engine = make_engine(self._ledger)
-        self._witness = Witness(namespace, request.tape_steps)
+        self._witness = Witness(namespace, request.tape_steps, request.compile_s)
         self._ticker = Ticker(self._on_tick)
         self._lanes = Lanes(self._host, self._devices, self._gpus)
         self._places: dict[int, Place] = {}
@@ -229,6 +231,7 @@ class Recorder:
             listings=tuple(self._listings.values()),
             traced=tuple(self._traced_lines()),
             tapes=evidence.tapes,
+            compiled=evidence.compiled,
             held_before=evidence.held_before,
             held_after=evidence.held_after,
             failure=evidence.failure,

@@ -15,7 +15,8 @@ _NAMES = {"rounding": "the allocator's rounding", "unknown": "not known"}
 
 _SOURCES = {
     "tape": "From TensorFlow's own record of every allocation.",
-    "compiled buffers": "From the compiled step's buffers (XLA).",
+    "compiled buffers": "From TensorFlow's own record of every allocation, and the compiled "
+    "step's buffers (XLA).",
     "names": "From the names in the notebook.",
 }
 
@@ -143,7 +144,10 @@ def _holder_name(holding: Holding) -> str:
         return _NAMES[holding.kind]
     if holding.layer and holding.owner:
         return visible(f"{holding.layer} of {holding.owner}")
-    return visible(holding.layer or holding.owner or holding.op or "without a name")
+    name = holding.layer or holding.owner or holding.op
+    if holding.line_number is not None:
+        name = f"line {holding.line_number}: {name}" if name else f"line {holding.line_number}"
+    return visible(name or "without a name")
 
 
 def _tensor(holdings: Sequence[Holding]) -> str:

@@ -11,7 +11,9 @@ names that hold it.
 
 A cell that trains may do other things first. So the recording that ends before any function has
 run is not the last: the next begins at the first call of a function that was not recorded yet
-(`evaluate`, say, after `fit`). Each device keeps the recording on which it was fullest.
+(`evaluate`, say, after `fit`), or when a device was fuller than it was on any recording (larger
+batches, or something that grows). Each device keeps the recording on which it was fullest, and
+the one that lasted to the end.
 
 Another thread calls `tick`; what it finds out by looking at the clock, at the allocators and at
 what the program's threads do costs the program next to nothing.
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
 
 _ASYNC = "cuda_malloc_async"
+# How much fuller than recorded a device has to be for another recording.
+_MUCH_FULLER = 1.1
 
 
 class Taping:
@@ -59,6 +63,8 @@ class Taping:
         self._lock_stand_in = LockStandIn(self._step_back)
         self._context: context.EagerContext | None = None
         self._in_use: Callable[[], int] = int
+        self._peak: Callable[[], int] = int
+        self._recorded_peak = 0
         self._calls: FunctionCalls | None = None
         self._session: ProfilerSession | None = None
         self._progress: Progress | None = None
@@ -94,6 +100,8 @@ class Taping:
             self.begin()
         elif self._phase == "armed" and context.current_context() is not self._context:
             self._finish()  # the program has made TensorFlow's devices anew
+        elif self._phase == "armed" and self._peak() > _MUCH_FULLER * self._recorded_peak:
+            self._known.clear()
         elif progress is not None:
             finding = progress.look()
             if finding == "enough":
@@ -120,7 +128,8 @@ class Taping:
             self._phase = "over"
             return
         self._context = now
-        self._in_use = _in_use_of(now, names)
+        self._in_use = _reading(now, names, "current")
+        self._peak = _reading(now, names, "peak")
         self._calls = FunctionCalls(now, self._on_begin, self._on_end)
         self._phase = "armed"
         self._lock_stand_in.start()
@@ -204,6 +213,7 @@ class Taping:
         file = session.save()
         give_back()
         self._known.update(progress.names)
+        self._recorded_peak = max(self._recorded_peak, self._peak())
         self._notes += [progress.shortness] if progress.shortness else []
         if file is None:
             session.discard()
@@ -246,7 +256,7 @@ class Taping:
         if self._calls is not None:
             self._calls.stop()
         self._lock_stand_in.stop()
-        self._context, self._in_use = None, int
+        self._context, self._in_use, self._peak = None, int, int
 
     def _on_begin(self, name: str) -> None:
         """A function is about to run, in the program's own thread."""
@@ -264,10 +274,10 @@ class Taping:
     def _read(self, origin_s: float) -> "tuple[Tape, ...]":
         if not self._taped:
             return ()
-        from oommagic.tf.tape_reader import fullest, read_tapes
+        from oommagic.tf.tape_reader import read_tapes, worth_keeping
 
         recordings = _since((taped for taped, _ in self._taped), origin_s)
-        return fullest([tape for taped in recordings for tape in read_tapes(taped)])
+        return worth_keeping([tape for taped in recordings for tape in read_tapes(taped)])
 
     def _discard(self) -> None:
         for saving in self._savers:
@@ -278,16 +288,21 @@ class Taping:
         self._taped.clear()
 
 
-def _in_use_of(now: context.EagerContext, names: tuple[str, ...]) -> "Callable[[], int]":
-    """Give what reads how much these devices' allocators have handed out, as one figure."""
+def _reading(
+    now: context.EagerContext, names: tuple[str, ...], figure: Literal["current", "peak"]
+) -> "Callable[[], int]":
+    """Give what reads a figure of these devices' allocators, as one sum.
+
+    A peak is the one since somebody last reset it: lines do, and so it may be too low.
+    """
     calls, handle = context.calls(), context.handle_of(now)
     if calls is None:
         return int
     reads = [partial(calls.get_info, handle, name) for name in names]
     if len(reads) == 1:
         read = reads[0]
-        return lambda: read()["current"]
-    return lambda: sum(read()["current"] for read in reads)
+        return lambda: read()[figure]
+    return lambda: sum(read()[figure] for read in reads)
 
 
 def _since(recordings: "Iterable[Taped]", origin_s: float) -> "Iterator[Taped]":

@@ -445,11 +445,12 @@ def _dtype(number: int) -> str:
         return ""
 
 
-def fullest(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
-    """Keep for each device the tape on which it was fullest."""
+def worth_keeping(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
+    """Keep for each device the tape on which it was fullest, and the one that lasted to the end."""
     kept: dict[str, Tape] = {}
     for tape in tapes:
         other = kept.get(tape.device)
         if other is None or max(tape.in_use_bytes) > max(other.in_use_bytes):
             kept[tape.device] = tape
-    return tuple(kept.values())
+    fullest = kept.values()
+    return (*fullest, *(tape for tape in tapes if tape.is_whole and tape not in fullest))

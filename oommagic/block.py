@@ -52,13 +52,18 @@ class ProfiledBlock:
 
 
 def profile(
-    *functions: str, engine: str = "auto", include_children: bool = False, tape_steps: int = 3
+    *functions: str,
+    engine: str = "auto",
+    include_children: bool = False,
+    tape_steps: int = 3,
+    compile_seconds: float = 5.0,
 ) -> ProfiledBlock:
     """Profile the body of a `with`, line by line; functions are named as for `-f`.
 
-    With `tape_steps=0` no step's allocations are recorded.
+    With `tape_steps=0` no step's allocations are recorded. `compile_seconds` is how long a step of
+    XLA's may be compiled once more, to say what it keeps in its memory.
     """
-    return ProfiledBlock(Request(functions, engine, include_children, tape_steps))
+    return ProfiledBlock(Request(functions, engine, include_children, tape_steps, compile_seconds))
 
 
 def _block_at(line_number: int, text: CellText) -> Listing:

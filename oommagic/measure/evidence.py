@@ -46,6 +46,11 @@ class Witness:
         self._dumps = DumpFolder()
         self._held_before: tuple[Held, ...] = ()
 
+    @property
+    def is_taping(self) -> bool:
+        """Whether allocations are being recorded."""
+        return self._taping is not None and self._taping.is_recording
+
     def begin(self) -> None:
         """Look at what is there, and start the tape."""
         self._held_before = held_by(self._namespace)

@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Protocol
 
 from oommagic.cell import Statement
+from oommagic.measure.line_marks import LineMarks
 from oommagic.measure.sharing import (
     Part,
     by_device_memory,
@@ -112,6 +113,8 @@ class Ledger:
         self._reading = threading.Lock()
         # An engine that can silence single lines puts here how it hears all of them again.
         self.hear_again: Callable[[], None] | None = None
+        # While a tape records: which line its allocations belong to.
+        self._marks: LineMarks | None = None
 
     @property
     def tallies(self) -> Collection[Tally]:
@@ -178,6 +181,19 @@ class Ledger:
         innermost = track.stack[-1:] if track else []
         return (innermost[0].tally.code_id, innermost[0].tally.line) if innermost else None
 
+    def mark_lines(self, marks: LineMarks | None) -> None:
+        """From now on note when lines begin, or no more; a ticker says so again and again."""
+        before = self._marks
+        if marks is None:
+            self._marks = None
+            if before is not None:
+                before.note(self._clock(), None)
+        elif before is None and marks.has_room:
+            track = self._tracks.get(marks.thread_id)
+            if track is not None and track.stack:
+                marks.begin(track.since, track.stack[-1].tally)
+            self._marks = marks
+
     def at_line(self, frame_id: int, code_id: int, line: int, hit: int = 1) -> bool:
         """A frame begins a line; return whether the line may be silenced until the next tick.
 
@@ -188,6 +204,8 @@ class Ledger:
         track = self._tracks.get(get_ident()) or self._track()
         tally = self._tallies.get((code_id, line)) or self.tally(code_id, line)
         stack = track.stack
+        if self._marks is not None:
+            self._mark(track, self._marks, tally)
         if stack:
             frame = stack[-1]
             ran = frame.tally
@@ -201,6 +219,16 @@ class Ledger:
             ):
                 return self._count(track, frame, tally, hit)
         return self._visit(track, frame_id, tally, hit)
+
+    def _mark(self, track: Track, marks: LineMarks, tally: Tally) -> None:
+        """Note that the line begins, and let none be silenced as long as that is wanted."""
+        if marks.thread_id != get_ident():
+            return
+        marks.note(self._clock(), tally)
+        if marks.has_room:
+            track.fires = 0
+        else:
+            self.mark_lines(None)
 
     def darken(self, code_id: int) -> None:
         """The engine silenced a whole frame: all its lines may now run unseen."""
@@ -221,6 +249,8 @@ class Ledger:
         track.drop()
         if track.stack:
             track.unread[track.stack[-1].tally] = None
+            if self._marks is not None:
+                self._mark(track, self._marks, track.stack[-1].tally)
         track.since = self._clock()
         return tally in track.dark
 

@@ -23,6 +23,7 @@ from oommagic.measure.host import open_host_meter
 from oommagic.measure.lanes import Lanes
 from oommagic.measure.ledger import Ledger
 from oommagic.measure.limits import host_limit
+from oommagic.measure.line_marks import LineMarks
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.tallies import Tally
 from oommagic.measure.ticker import Ticker
@@ -87,6 +88,7 @@ class Recorder:
         self._asked_for: dict[str, CodeType] = {}
         self._notes: list[str] = []
         self._thread_id = threading.get_ident()
+        self._marks = LineMarks(self._thread_id)
         self._process_id = getpid()
         self._started = 0.0
 
@@ -99,6 +101,7 @@ class Recorder:
             self._host.start()
             self._ledger.open()
             self._started = perf_counter()
+            self._mark_lines()
             self._ticker.start()
             undoing.callback(self._ticker.stop)
             self._line_engine.start()
@@ -189,6 +192,14 @@ class Recorder:
         part = replace(text, lines=text.lines[first - 1 : last])
         self._listings[name] = Listing(name, CELL, first, part)
 
+    def _mark_lines(self) -> None:
+        """Note when lines begin as long as a tape records: its allocations belong to them."""
+        self._ledger.mark_lines(self._marks if self._witness.is_taping else None)
+
+    def _number_of(self, tally: Tally) -> int:
+        is_in_cell = self._places[tally.code_id].filename == CELL
+        return tally.statement.first_line if is_in_cell else 0
+
     def _statement_of(self, code_id: int, line: int) -> Statement:
         return self._places[code_id].statement_of(line)
 
@@ -196,6 +207,7 @@ class Recorder:
         silenced = self._ledger.dark_threads()
         self._look_at(silenced)
         self._witness.tick(count)
+        self._mark_lines()
         self._ledger.tick()
         self._line_engine.tick(silenced=bool(silenced))
         # A sampling engine writes its account from this very thread.
@@ -232,6 +244,7 @@ class Recorder:
             traced=tuple(self._traced_lines()),
             tapes=evidence.tapes,
             compiled=evidence.compiled,
+            line_times=self._marks.line_times(self._started, self._number_of),
             held_before=evidence.held_before,
             held_after=evidence.held_after,
             failure=evidence.failure,

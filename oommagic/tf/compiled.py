@@ -20,7 +20,7 @@ def look_inside(tape: Tape, budget_s: float) -> CompiledMemory | None:
     """
     requested_bytes = _largest_nameless(tape)
     least = max(_LEAST_BYTES, _LEAST_SHARE * max(tape.in_use_bytes, default=0))
-    if requested_bytes < least or not xla.has_compiled_steps():
+    if budget_s <= 0 or requested_bytes < least or not xla.has_compiled_steps():
         return None
     step = xla.compiled_step(requested_bytes, tape.tensors, budget_s=budget_s)
     if isinstance(step, xla.NotCompiled):

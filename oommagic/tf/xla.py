@@ -177,7 +177,7 @@ class _Search:
             raise _CannotCompileError(
                 f"What {_plain(candidate.name)} keeps in its memory was not read: compiling it "
                 f"again takes about {format_seconds(expected_s)}, and "
-                f"{format_seconds(max(left_s, 0.0))} are left for it."
+                f"{format_seconds(max(left_s, 0.0))} are left for it (more with --compile-seconds)."
             )
         self.compiles += 1
         started_s = time.monotonic()

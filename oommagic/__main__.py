@@ -12,9 +12,10 @@ from oommagic.show import text
 
 _DEMO_DEVICE = "512MB"
 
-# The model of an article on ResourceExhaustedError, on ever larger batches.
+# The model of an article on ResourceExhaustedError, on ever larger batches. As many steps are
+# recorded as it takes to run out, so that the report can say what filled the device just then.
 _DEMO_CELL = """\
-%%oomprofile
+%%oomprofile --tape-steps 10
 import numpy as np
 import tensorflow as tf
 
@@ -35,6 +36,15 @@ model.compile(optimizer='adam', loss='binary_crossentropy')
 for batch in (2, 4, 8, 16, 32):
     model.fit(images[:2 * batch], labels[:2 * batch], batch_size=batch, verbose=0)
     print('trained on batches of', batch)
+"""
+
+_NOW_YOU = """
+Above: why it ran out, what each line took, and who held what on the device at that moment.
+In your notebook:
+
+  %load_ext oommagic    once, at the top
+  %%oomprofile          on top of a cell: the same report, below the cell's own output
+  %oomwhy               after any error, in a cell without the magic too
 """
 
 
@@ -66,14 +76,23 @@ def _demo(output: Path | None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     session.use_device(_DEMO_DEVICE)
     print(f"A training device of {_DEMO_DEVICE} on this CPU, and this cell:\n")
-    print(_DEMO_CELL)
-    result = open_shell().run_cell(_DEMO_CELL)
+    print(_DEMO_CELL, flush=True)
+    shell = open_shell()
+    shell._showtraceback = _show_in_a_line  # noqa: SLF001 (what front ends put their own in for)
+    result = shell.run_cell(_DEMO_CELL)
+    if type(result.error_in_exec).__name__ != "ResourceExhaustedError":
+        print(f"The demo did not run out of memory on {_DEMO_DEVICE}.", file=sys.stderr)
+        return 1
+    print(_NOW_YOU)
     if output is not None:
         session.last_report().save(output)
-    ran_out = type(result.error_in_exec).__name__ == "ResourceExhaustedError"
-    if not ran_out:
-        print(f"The demo did not run out of memory on {_DEMO_DEVICE}.", file=sys.stderr)
-    return 0 if ran_out else 1
+        print(f"The report is in {output}; to see it again: python -m oommagic show {output}")
+    return 0
+
+
+def _show_in_a_line(kind: type, _error: object, traceback: Sequence[str]) -> None:
+    count = len("\n".join(traceback).splitlines())
+    print(f"{kind.__name__} (its {count} lines are left out here)\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from oommagic.explain.facts import Facts, SetLimit
 from oommagic.measure.limits import machine_bytes, set_limits
 from oommagic.recording import Held, Listing, Recording, Tape
 from oommagic.report import Composition, DeviceMemory, Failure, Profile, Report
+from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failure_of
 from oommagic.tf.inventory import held_by
@@ -36,6 +37,8 @@ class EndedRun:
     listing: Listing
     profile: Profile
     error: BaseException | None
+    line_number: int | None
+    """The listing's line that ran when it failed."""
     shifts: Mapping[str, int]
     """The listing's source files, and how far their lines are from the listing's."""
     earlier: tuple[Report, ...]
@@ -51,6 +54,7 @@ def facts_of_run(run: EndedRun) -> Facts:
         failure=failure,
         source=source,
         first_line=listing.first_line,
+        line_number=run.line_number,
         stack=_functions_in(run.error),
         names_used=_names_reached(source, run.namespace),
         profile=run.profile,
@@ -73,7 +77,9 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     failure = failure_of(error)
     if failure is None:
         return None
-    source = "".join(linecache.getlines(failure.filename)) if failure.filename else ""
+    called = _call_in_notebook(error)
+    filename = called.filename if called is not None else failure.filename
+    source = "".join(linecache.getlines(filename)) if filename else ""
     held = held_by(namespace, include_unnamed=True)
     _, now = tensorflow_now()
     devices = [
@@ -84,6 +90,8 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     return Facts(
         failure=failure,
         source=source,
+        filename=filename,
+        line_number=called.line_number if called is not None else None,
         stack=_functions_in(error),
         names_used=_names_reached(source, namespace),
         devices=tuple(devices),
@@ -91,6 +99,12 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
         held_after=held,
         limits=_limits(),
     )
+
+
+def _call_in_notebook(error: BaseException) -> Frame | None:
+    """Find the line that stands in no function: of the cell, or of the program, that ran."""
+    frames = frames_of(error)
+    return next((frame for frame in frames if frame.is_users and frame.is_top_level), None)
 
 
 def _in_listing(failure: Failure, listing: Listing, shifts: Mapping[str, int]) -> Failure:
@@ -107,15 +121,14 @@ def _in_listing(failure: Failure, listing: Listing, shifts: Mapping[str, int]) -
 def _compositions(recording: Recording, failure: Failure | None) -> Iterator[Composition]:
     before, after = recording.held_before, recording.held_after
     hints = Hints(recording.compiled, recording.line_times)
-    for tape in recording.tapes:
-        if (
-            failure is not None
-            and failure.place == "device"
-            and failure.device in {"", tape.device}
-        ):
+    for device in dict.fromkeys(tape.device for tape in recording.tapes):
+        tapes = [tape for tape in recording.tapes if tape.device == device]
+        if failure is not None and _is_on(device, failure):
+            # The one that lasted to the end has the failure on it.
+            tape = next((tape for tape in tapes if tape.is_whole), tapes[0])
             yield composition_at_failure(tape, before, after, failure, hints)
         else:
-            yield composition_at_peak(tape, before, after, _peak(tape, recording), hints)
+            yield composition_at_peak(tapes[0], before, after, _peak(tapes[0], recording), hints)
 
 
 def _is_on(device: str, failure: Failure) -> bool:

@@ -89,7 +89,16 @@ class Run:
         report = self._report(recording, listing, _outcome_of(error, listing, shifts))
         earlier = tuple(_reports)
         facts = facts_of_run(
-            EndedRun(recording, listing, report.profile, error, shifts, earlier, self._namespace)
+            EndedRun(
+                recording=recording,
+                listing=listing,
+                profile=report.profile,
+                error=error,
+                line_number=report.outcome.line_number,
+                shifts=shifts,
+                earlier=earlier,
+                namespace=self._namespace,
+            )
         )
         verdict = verdict_of(facts) if facts.failure is not None else None
         report = replace(report, compositions=facts.compositions, verdict=verdict)

@@ -15,6 +15,8 @@ Confidence = Literal["certain", "likely", "possible"]
 _A_GOOD_PART = 0.25
 """What must be held to count, where it is not known how much was missing."""
 
+_NEARLY_FULL = 0.8
+
 _DATA_OPS = frozenset({"", "_EagerConst", "Const"})
 """An array that becomes a tensor has no op; batches come of an iterator's."""
 
@@ -91,11 +93,31 @@ class Account:
         """Whether names say what was there before."""
         return any(name for name, _ in self.left)
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether little would be left if it had got what it asked for."""
+        if self.missing is None or self.limit is None:
+            return False
+        return self.limit + self.missing >= _NEARLY_FULL * self.limit
+
     def explained_by(self, size: int) -> bool:
-        """Say whether it would have had what it asked for without so much."""
-        if self.missing is not None:
-            return 0 < self.missing <= size
-        return size > 0 and self.limit is not None and size >= _A_GOOD_PART * self.limit
+        """Say whether it would have had what it asked for without so much.
+
+        What is left of a nearly full device is in pieces: what filled it explains that, too.
+        """
+        if self.missing is not None and self.missing > 0:
+            return self.missing <= size
+        if self.missing is not None and not self.is_nearly_full:
+            return False
+        is_good_part = self.limit is not None and size >= _A_GOOD_PART * self.limit
+        return size > 0 and is_good_part and size >= (self.asked or 0)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether something that is known to be there explains the failure."""
+        buffered = self.buffer.total_bytes if self.buffer is not None else 0
+        parts = (self.grown_bytes, self.left_bytes, self.data_bytes, buffered)
+        return any(map(self.explained_by, parts))
 
     def confidence(self, at_best: Confidence = "certain") -> Confidence:
         """Say how sure sums are that stand on these figures."""

@@ -10,7 +10,7 @@ from oommagic.explain.growth import Growth, growths
 from oommagic.report import Cause, Failure, LineUsage, RuledOut
 from oommagic.units import format_bytes
 
-_NEARLY_FULL = 0.8
+_OF_TRAINING = frozenset({"fit", "train_on_batch", "train_step"})
 
 HOW_TO_KNOW = (
     "Run the cell again with %%oomprofile on top: it records what is in use, by line, layer and "
@@ -59,25 +59,44 @@ class Case:
     @property
     def line_number(self) -> int | None:
         """The failing line, if it stands in the source."""
-        is_elsewhere = bool(self.failure.filename) and self.facts.profile is not None
-        return None if is_elsewhere else self.failure.line_number
+        is_here = self.failure.filename in {"", self.facts.filename}
+        return self.failure.line_number if is_here else None
+
+    @property
+    def line_told(self) -> int | None:
+        """The failing line, to be told: of a recorded cell those that stand in it."""
+        is_recorded = self.facts.profile is not None
+        return self.line_number if is_recorded else self.failure.line_number
+
+    @property
+    def own_line(self) -> int | None:
+        """The source's line that failed, or that called what failed."""
+        return self.facts.line_number if self.line_number is None else self.line_number
 
     def clue(self, *kinds: ClueKind) -> Clue | None:
-        """Find a clue in the failing statement."""
-        return self.facts.clues.at(self.line_number, *kinds)
+        """Find a clue in the statement that failed, or in the one that called it."""
+        clues = self.facts.clues
+        return clues.at(self.line_number, *kinds) or clues.at(self.facts.line_number, *kinds)
 
     @property
     def is_in_pieces(self) -> bool:
         """Whether what was asked for was there, but not in one piece, and would have been enough.
 
-        It is not known to be enough in the first step of a model, on a device that is nearly full:
-        the rest of the step asks for more.
+        It is not known to be enough in the first step of a model, on a device that is nearly full
+        or has no room for as much again: the rest of the step asks for more.
         """
         account = self.account
-        if account.missing is None or account.missing > 0 or account.limit is None:
+        if account.missing is None or account.missing > 0:
             return False
-        is_nearly_full = account.limit + account.missing >= _NEARLY_FULL * account.limit
-        return not (is_nearly_full and self.failure.layer and not self._has_run_before)
+        asks_on = account.is_nearly_full or self._lacks_room_for_gradient
+        return not (asks_on and self.failure.layer and not self._has_run_before)
+
+    @property
+    def _lacks_room_for_gradient(self) -> bool:
+        """Whether a layer's output is too big in training: its gradient will be as large."""
+        account, op = self.account, self.failure.op
+        trains = bool(_OF_TRAINING & set(self.facts.stack)) and "gradient" not in op
+        return trains and (account.missing or 0) + (account.asked or 0) > 0
 
     @property
     def _has_run_before(self) -> bool:
@@ -91,7 +110,7 @@ class Case:
     def failing_line(self) -> LineUsage | None:
         """What is known of the failing line."""
         lines = self.facts.lines()
-        return next((line for line in lines if line.line_number == self.line_number), None)
+        return next((line for line in lines if line.line_number == self.own_line), None)
 
 
 Judgement = Blame | RuledOut | None

@@ -46,9 +46,13 @@ class Facts:
 
     failure: Failure | None = None
     source: str = ""
-    """The cell, as executed; if it was not recorded, the file in which it failed."""
+    """The cell, as executed, or the file that ran."""
     first_line: int = 1
     """The number of the source's first line."""
+    filename: str = ""
+    """What errors call the source's file; empty for a recorded cell."""
+    line_number: int | None = None
+    """The source's own line that ran when it failed: that, or one that called what failed."""
     stack: tuple[str, ...] = ()
     """The functions that ran when it failed, outermost first, and those in the error's text."""
     names_used: frozenset[str] | None = None

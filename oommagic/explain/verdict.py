@@ -81,7 +81,7 @@ def _as_verdict(case: Case, chosen: Blame, ruled_out: tuple[RuledOut, ...]) -> V
         evidence=(*chosen.evidence, *_of_the_failure(case)),
         ruled_out=ruled_out,
         confidence=chosen.confidence,
-        line_number=case.line_number if at_failure else chosen.line_number,
+        line_number=case.line_told if at_failure else chosen.line_number,
         line_source=case.failure.line_source.strip() if at_failure else chosen.line_source,
         layer=chosen.layer,
         owner=chosen.owner,

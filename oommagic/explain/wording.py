@@ -63,6 +63,10 @@ def needs(account: Account) -> str:
     """Say how much the step needs at once, or what it asked for beside what it had."""
     needed, limit, asked = account.needed or 0, account.limit or 0, account.asked
     has = format_bytes(limit)
+    if needed > limit and asked is not None and not account.is_exact:
+        most = format_bytes(needed - asked)
+        more = format_bytes(asked)
+        return f"it asked for {more} more with up to {most} in use, and {account.place} has {has}"
     if needed > limit:
         return f"it needs at least {format_bytes(needed)} at once and {account.place} has {has}"
     had = f"it had {format_bytes(needed - (asked or 0))} of {has} in use"

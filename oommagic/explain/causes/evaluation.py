@@ -36,7 +36,7 @@ def _needs(case: Case) -> str:
     account = case.account
     if account.needed is None or account.limit is None:
         return ""
-    size = case.facts.clues.batch_size(case.line_number)
+    size = case.facts.clues.batch_size(case.own_line)
     at_size = f"at batch size {size} " if size is not None else ""
     return f": {at_size}{needs(account)}"
 
@@ -69,7 +69,7 @@ def _training_peak(case: Case) -> int | None:
     own = [
         line.devices[account.place].peak_bytes
         for line in case.facts.lines()
-        if line.line_number != case.line_number
+        if line.line_number != case.own_line
         and account.place in line.devices
         and case.facts.clues.at(line.line_number, "fit")
     ]

@@ -8,14 +8,19 @@ from oommagic.units import format_bytes
 def fragmentation(case: Case) -> Judgement:
     """Judge whether enough was free in all, but not in one piece."""
     account, largest = case.account, case.failure.largest_free_bytes
-    if account.missing is None or account.free is None or not account.is_exact:
+    if account.missing is None or account.free is None:
         return None
+    if not account.is_exact and account.missing > 0:
+        return None  # as much may have been free as was asked for, or not
     asked, free = format_bytes(account.asked or 0), format_bytes(account.free)
     if account.missing > 0:
         reason = f"{free} were free in all, less than the {asked} asked for."
         return RuledOut("fragmentation", reason)
     if largest is not None and largest >= (account.asked or 0):
         return RuledOut("fragmentation", f"a block of {format_bytes(largest)} was free.")
+    if account.is_filled:
+        reason = f"{free} were free in pieces, as the last of a device that is nearly full is."
+        return RuledOut("fragmentation", reason)
     if not case.is_in_pieces:
         reason = (
             f"{free} were free in pieces, but no step has run through yet, and the rest of one "
@@ -26,17 +31,18 @@ def fragmentation(case: Case) -> Judgement:
 
 
 def _in_pieces(case: Case, free: str, asked: str) -> Blame:
-    largest = case.failure.largest_free_bytes
+    largest, is_exact = case.failure.largest_free_bytes, case.account.is_exact
     block = "not in one piece"
     if largest is not None:
         block = f"no free block is larger than {format_bytes(largest)}"
+    in_all = f"{free} are free in all" if is_exact else f"at least {free} were free in all"
     return Blame(
         cause="fragmentation",
         sentence=(
-            f"{case.place}'s memory is in pieces: {free} are free in all, but {block}, and "
+            f"{case.place}'s memory is in pieces: {in_all}, but {block}, and "
             f"{asked} were asked for at once."
         ),
         part=f"{free} were free in all",
-        confidence="certain" if largest is not None else "possible",
+        confidence="certain" if largest is not None else "likely",
         layer=case.failure.layer,
     )

@@ -38,7 +38,7 @@ def _too_big(case: Case, needed: int, limit: int) -> Blame:
 
 
 def _at_batch(case: Case) -> str:
-    size = case.facts.clues.batch_size(case.line_number)
+    size = case.facts.clues.batch_size(case.own_line)
     return f"at batch size {size} " if size is not None else ""
 
 

@@ -96,6 +96,26 @@ told["tapes"], told["peak"] = run.facts(), memory()["peak"]
     assert facts["peak"] == told["peak"]
 
 
+def test_a_function_that_needs_more_later_on_is_on_the_tape_again() -> None:
+    told = tape("""
+@tf.function(input_signature=[tf.TensorSpec((None, 16, 16, 3))])
+def step(x):
+    return tf.reduce_sum(tf.exp(tf.tile(x, (20, 1, 1, 1))))
+with Taped(steps=1) as run:
+    step(x[:4])
+    while run.taping.is_recording:
+        time.sleep(0.01)
+    step(x)
+    while run.taping._known:
+        time.sleep(0.01)
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    step(x)
+told["tapes"], told["peak"] = run.facts(), memory()["peak"]
+""")
+    (facts,) = told["tapes"]
+    assert facts["peak"] == told["peak"]
+
+
 def test_eager_code_is_on_the_tape_for_a_moment() -> None:
     told = tape("""
 with Taped() as run:

@@ -149,7 +149,11 @@ def _told(model: str) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("batch", ["16", "64"])
+# Compiling takes seconds: one size will do on each TensorFlow.
+_BATCHES = [pytest.param("16", marks=pytest.mark.slow_once), "64"]
+
+
+@pytest.mark.parametrize("batch", _BATCHES)
 @pytest.mark.parametrize("model", _MODELS)
 def test_what_a_compiled_step_holds_adds_up_to_what_it_took_from_the_device(
     model: str, batch: str
@@ -159,7 +163,7 @@ def test_what_a_compiled_step_holds_adds_up_to_what_it_took_from_the_device(
     assert told["sum"] == told["asked"]
 
 
-@pytest.mark.parametrize("batch", ["16", "64"])
+@pytest.mark.parametrize("batch", _BATCHES)
 @pytest.mark.parametrize("model", _MODELS)
 def test_nearly_all_of_it_has_a_layer(model: str, batch: str) -> None:
     told = _told(model)[batch]
@@ -167,7 +171,7 @@ def test_nearly_all_of_it_has_a_layer(model: str, batch: str) -> None:
     assert any(layer.startswith(_LAYERS[model]) for layer in told["layers"])
 
 
-@pytest.mark.parametrize("batch", ["16", "64"])
+@pytest.mark.parametrize("batch", _BATCHES)
 @pytest.mark.parametrize("model", _MODELS)
 def test_looking_leaves_model_random_state_and_functions_to_the_bit(model: str, batch: str) -> None:
     assert _told(model)[batch]["changed"] == []

@@ -8,7 +8,7 @@ before and after the cell start and stop the recording. So history, `await`, `Ou
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core import magic_arguments
 from IPython.core.error import UsageError as IPythonUsageError
@@ -17,14 +17,18 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import publish_display_data
 from traitlets.config import Config
 
-from oommagic import session
-from oommagic.devices import Overview
 from oommagic.errors import OommagicError, UsageError
 from oommagic.ipython_cell import MagicLine, WatchedCell, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
-from oommagic.measure.recorder import Request
 from oommagic.recording import CELL, Listing
 from oommagic.report import Report
+
+# A profiler that is loaded but not used should cost nothing: whatever measures, explains or draws
+# is imported where it is first needed.
+if TYPE_CHECKING:
+    from oommagic.devices import Overview
+    from oommagic.measure.recorder import Request
+    from oommagic.session import Explanation, Run
 
 # What IPython says of its shell differs from version to version: no types fit all of them.
 Shell = Any
@@ -114,6 +118,8 @@ class OommagicMagics(Magics):
         Without a size or a card it lists TensorFlow's devices, this machine's GPUs and the
         known cards.
         """
+        from oommagic import session
+
         asked = _device_asked_for(line)
         try:
             if asked.size or asked.like:
@@ -130,6 +136,8 @@ class OommagicMagics(Magics):
         It also answers for a cell that was not profiled, and after oommagic was loaded late.
         Nothing runs again.
         """
+        from oommagic import session
+
         shell: Shell = self.shell
         try:
             explanation = session.explain(None, shell.user_ns)
@@ -144,7 +152,7 @@ class _ProfiledCell:
 
     raw: str
     options: Any
-    run: session.Run
+    run: "Run"
     watched: WatchedCell
 
 
@@ -179,7 +187,10 @@ class CellProfiler:
             self._cell = None
             self._finish(cell, result)
         elif result is not None and result.error_in_exec is not None:
-            session.note_plain_error()
+            # Before the first profiled cell there is nothing that the error would be newer than.
+            session = sys.modules.get("oommagic.session")
+            if session is not None:
+                session.note_plain_error()
 
     def give_up(self) -> None:
         """Stop without a report: the extension is being unloaded."""
@@ -189,9 +200,11 @@ class CellProfiler:
             cell.run.stop()
 
     def _start(self, raw: str, line: str, typed: str) -> None:
+        from oommagic.session import Run
+
         options = _parsed(line)
         request = _request(options)
-        run = session.Run(request, self._shell.user_ns)
+        run = Run(request, self._shell.user_ns)
         watched = WatchedCell(self._shell, typed, run)
         watched.stand_in()
         self._cell = _ProfiledCell(raw, options, run, watched)
@@ -228,7 +241,9 @@ def _device_asked_for(line: str) -> Any:
         ) from None
 
 
-def _request(options: Any) -> Request:
+def _request(options: Any) -> "Request":
+    from oommagic.measure.recorder import Request
+
     if options.tape_steps < 1:
         raise UsageError("--tape-steps takes a number from 1 on; --no-tape records none.")
     return Request(
@@ -284,7 +299,6 @@ def _as_text(report: Report, printer: Any, _cycle: object) -> None:
 
 
 def _render_text(report: Report) -> str:
-    # A profiler that is loaded but not used should cost nothing: drawing is imported when needed.
     from oommagic.show import text
 
     return text.render(report)
@@ -303,14 +317,14 @@ def _show(report: Report) -> None:
     publish_display_data({"text/plain": _render_text(report), "text/html": _render_html(report)})
 
 
-def _show_devices(overview: Overview) -> None:
+def _show_devices(overview: "Overview") -> None:
     from oommagic.show import devices
 
     text, html = devices.render_text(overview), devices.render_html(overview)
     publish_display_data({"text/plain": text, "text/html": html})
 
 
-def _show_why(explanation: session.Explanation) -> None:
+def _show_why(explanation: "Explanation") -> None:
     from oommagic.show.why_html import why_html
     from oommagic.show.why_text import why_text
 

@@ -27,7 +27,7 @@ def test_the_demo_runs_out_on_512_mb_and_says_why_and_what_filled_it(tmp_path: P
     saved = tmp_path / "demo.json"
     done = oommagic("demo", "-o", str(saved))
     assert done.returncode == 0, done.stderr
-    parts = ("Ran out of memory at line 19", "Why: ", "│ source", "What filled CPU:0", "Above: why")
+    parts = ("Ran out of memory at line 18", "Why: ", "│ source", "What filled CPU:0", "Above: why")
     places = [done.stdout.index(part) for part in parts]
     assert places == sorted(places)
     assert "of 512 MB" in done.stdout
@@ -41,7 +41,7 @@ def test_the_demo_runs_out_on_512_mb_and_says_why_and_what_filled_it(tmp_path: P
 def assert_the_demo_s(found: report.Report) -> None:
     """Look at what the demo has saved."""
     assert found.verdict is not None
-    assert (found.verdict.cause, found.verdict.line_number) == ("step too big", 19)
+    assert (found.verdict.cause, found.verdict.line_number) == ("step too big", 18)
     (filled,) = found.compositions
     assert filled.moment == "failure"
     assert sum(holding.bytes for holding in filled.holdings) == filled.total_bytes

@@ -1,18 +1,18 @@
 """Where tensors and variables lie in a device's memory, without copying or moving anything.
 
-The only file, beside `context`, that knows TensorFlow's private calls.
+TensorFlow's private calls for it stand here.
 """
 
-import builtins
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf import context
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _CALLS = "tensorflow.python.pywrap_tfe"
 _DTYPES = "tensorflow.python.framework.dtypes"

@@ -1,12 +1,11 @@
 """The large nameless allocation on a tape of a compiled step: what XLA says lies in it."""
 
-import builtins
-
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import CompiledMemory, Tape
 from oommagic.tf import xla
 from oommagic.units import MIB, format_seconds
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _LEAST_BYTES = MIB
 _LEAST_SHARE = 0.05

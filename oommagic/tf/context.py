@@ -1,7 +1,7 @@
 """TensorFlow's eager context, looked at without importing TensorFlow or making a device.
 
-The only file that knows TensorFlow's private names. Making the context would freeze what the
-user can still choose (`set_memory_growth`, logical devices), so it is only ever looked at.
+What is asked of the context by private names stands here. Making the context would freeze what
+the user can still choose (`set_memory_growth`, logical devices), so it is only ever looked at.
 """
 
 import sys

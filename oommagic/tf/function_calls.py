@@ -7,7 +7,6 @@ calls TensorFlow's own method. Python drops it when the call has ended, however 
 end is noticed too.
 """
 
-import builtins
 import re
 import sys
 import weakref
@@ -16,9 +15,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf.context import EagerContext
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _METHOD = "call_function"
 _GENERATED = re.compile(r"__(inference|forward|backward)_(.+?)_\d+")

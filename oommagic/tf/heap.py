@@ -1,10 +1,11 @@
 """How much the C library has handed out: what a tape takes while it runs is in there."""
 
-import builtins
 import ctypes
 from collections.abc import Callable
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+from oommagic.own_builtins import keep_builtins
+
+keep_builtins(globals())
 
 _FIGURES = (
     "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"  # glibc's names

@@ -5,7 +5,6 @@ XLA packs everything that a program needs for a while into one allocation, and s
 tells what shared that allocation; each buffer leads back to the op that it was compiled from.
 """
 
-import builtins
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import OpRole
 from oommagic.report import Holding, HoldingKind
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 RoleOf = Callable[[str, bool], OpRole]
 

@@ -5,15 +5,15 @@ the second: `conv2d` computes in `conv2d_1`, and `conv2d_1` in `conv2d_1_2`. So 
 is a layer only if it ends in a number, and what stands before that number is the layer's name.
 """
 
-import builtins
 import re
 from collections.abc import Container, Iterable, Sequence
 from itertools import takewhile
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import OpRole
 from oommagic.report import HoldingKind
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 # Up to the innermost function, loop body or branch: inside it a path starts at its root again.
 _ENTERED = re.compile(

@@ -7,7 +7,6 @@ TensorFlow 2.20 and 2.21 take no notice of the options, and say so on the screen
 without options is what is wanted, but on a GPU, where they also record its kernels.
 """
 
-import builtins
 import os
 import shutil
 import sys
@@ -19,7 +18,9 @@ from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+from oommagic.own_builtins import keep_builtins
+
+keep_builtins(globals())
 
 _PROFILER = "tensorflow.python.profiler.profiler_v2"
 _ERRORS = "tensorflow.python.framework.errors_impl"

@@ -20,13 +20,13 @@ what the program's threads do costs the program next to nothing.
 """
 
 import _thread
-import builtins
 import os
 from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf import arena, context
 from oommagic.tf.function_calls import FunctionCalls
 from oommagic.tf.heap import give_back
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from oommagic.recording import Tape
     from oommagic.tf.tape_reader import Taped
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _ASYNC = "cuda_malloc_async"
 # How much fuller than recorded a device has to be for another recording.

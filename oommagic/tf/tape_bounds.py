@@ -1,6 +1,5 @@
 """When a recording has been long enough: counted in steps, in seconds and in events."""
 
-import builtins
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from time import perf_counter
 from types import FrameType
 from typing import Literal
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.tf.tape_size import TapeSize
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 Doing = Literal["tracing", "making weights", "eager operations", "something else"]
 Finding = Literal["go on", "begin again", "enough"]

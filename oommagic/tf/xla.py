@@ -6,7 +6,6 @@ Python of the user's runs, nothing is traced, and no batch is needed, only its s
 takes as long as it did before the first step, and cannot be interrupted: it is bounded beforehand.
 """
 
-import builtins
 import gc
 import re
 import sys
@@ -15,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import OpRole
 from oommagic.report import Holding, HoldingKind
 from oommagic.tf import context, hlo, layers
 from oommagic.tf.hlo import CompiledBuffers
 from oommagic.units import format_bytes, format_seconds
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 RoleOf = Callable[[str, bool], OpRole]
 Shape = tuple[int, ...]

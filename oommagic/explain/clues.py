@@ -85,7 +85,10 @@ class Clue:
     keywords: frozenset[str] = frozenset()
     number: int | None = None
     """The size of a batch or buffer, where the source tells it."""
+    validation_number: int | None = None
+    """The batch size of its validation, where the source tells it."""
     is_in_loop: bool = False
+    is_in_function: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class _Reader(ast.NodeVisitor):
         self.clues: list[Clue] = []
         self.loops: list[Loop] = []
         self._loops_around = 0
+        self._functions_around = 0
         self._statement: ast.stmt | None = None
         self._numbers = dict(_constants(tree))
         self._builders = frozenset(_builders(tree))
@@ -180,7 +184,9 @@ class _Reader(ast.NodeVisitor):
     def _visit_function(self, node: ast.AST) -> None:
         """Go into a function: a loop in which it is defined does not repeat what it does."""
         around, self._loops_around = self._loops_around, 0
+        self._functions_around += 1
         self._visit_inside(node)
+        self._functions_around -= 1
         self._loops_around = around
 
     def _visit_loop(self, node: _Loop) -> None:
@@ -203,8 +209,10 @@ class _Reader(ast.NodeVisitor):
                 name=_called_on(node),
                 arguments=frozenset(_names(node)),
                 keywords=frozenset(keyword.arg for keyword in node.keywords if keyword.arg),
-                number=self._number(node, kind),
+                number=self._number(node, kind, "batch_size", "buffer_size"),
+                validation_number=self._number(node, kind, "validation_batch_size"),
                 is_in_loop=self._loops_around > 0,
+                is_in_function=self._functions_around > 0,
             )
         )
 
@@ -222,9 +230,10 @@ class _Reader(ast.NodeVisitor):
         is_numpys = _called_on(node) in _NUMPY
         return kind if is_numpys == (kind == "array") else None
 
-    def _number(self, node: ast.Call, kind: ClueKind) -> int | None:
-        named = [key.value for key in node.keywords if key.arg in {"batch_size", "buffer_size"}]
-        placed = node.args[:1] if kind in {"batch", "shuffle"} else []
+    def _number(self, node: ast.Call, kind: ClueKind, *keywords: str) -> int | None:
+        named = [key.value for key in node.keywords if key.arg in keywords]
+        is_placed = kind in {"batch", "shuffle"} and "batch_size" in keywords
+        placed = node.args[:1] if is_placed else []
         for value in (*named, *placed):
             if isinstance(value, ast.Constant) and isinstance(value.value, int):
                 return value.value

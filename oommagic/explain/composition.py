@@ -135,7 +135,7 @@ def _composition(
     closed = [chunk for chunk in moment.taped if not opened or step is None or chunk is not step[0]]
     parts = _taped_parts(tape, closed, owners.of_taped, known.hints.line_times)
     left = moment.total_bytes - sum(chunk.bytes for chunk in moment.taped)
-    settled, unknown = _settled(owners.of_earlier, left)
+    settled, unknown = _settled(owners.of_earlier, left, known.hints.line_times)
     return Composition(
         device=tape.device,
         moment=called,
@@ -225,18 +225,28 @@ def _held_by(holding: Holding, held: Held) -> Holding:
     )
 
 
-def _settled(claims: Iterable[Claim], left_bytes: int) -> tuple[list[_Part], int]:
+def _settled(
+    claims: Iterable[Claim], left_bytes: int, line_times: LineTimes | None = None
+) -> tuple[list[_Part], int]:
     """Let the surest claims have what there is, and give what remains."""
     parts = []
     for claim in sorted(claims, key=lambda one: (one.doubt, -one.chunk_bytes)):
-        held = claim.held
-        if held.bytes > left_bytes:
+        size = claim.held.bytes
+        if size > left_bytes:
             continue
-        rounding = min(max(0, claim.chunk_bytes - held.bytes), left_bytes - held.bytes)
-        left_bytes -= held.bytes + rounding
-        holding = Holding(held.kind, held.bytes, held.layer, "", held.owner, held.shape, held.dtype)
-        parts.append(_Part(holding, rounding))
+        rounding = min(max(0, claim.chunk_bytes - size), left_bytes - size)
+        left_bytes -= size + rounding
+        parts.append(_Part(_claimed(claim, line_times), rounding))
     return parts, left_bytes
+
+
+def _claimed(claim: Claim, line_times: LineTimes | None) -> Holding:
+    held, left = claim.held, claim.left
+    holding = Holding(held.kind, held.bytes, held.layer, "", held.owner, held.shape, held.dtype)
+    if left is None:
+        return holding
+    line = None if held.layer else _line_at(line_times, left.time_s)
+    return replace(holding, op=_short(left.op, held.layer), line_number=line)
 
 
 def _holdings(parts: Sequence[_Part], unknown_bytes: int) -> tuple[Holding, ...]:

@@ -348,6 +348,8 @@ def _in_names(facts: Facts) -> Iterator[Growth]:
     grown: dict[str, list[Growth]] = defaultdict(list)
     for (device, owner), now in _collections(facts.held_after, facts).items():
         was = before.get((device, owner), _Kept())
+        if owner in facts.clues.names_replaced:
+            was = _Kept()  # the cell begins with a new one
         clue = _filled_by(owner, facts)
         more = now.count - was.count
         if more >= _FEWEST_MORE and (clue is not None or was.count > 0):
@@ -376,8 +378,11 @@ def _counted(held: Sequence[Held]) -> _Kept:
 
 
 def _filled_by(owner: str, facts: Facts) -> Clue | None:
-    appends = (clue for clue in facts.clues.of("append") if clue.name == owner)
-    return next((clue for clue in appends if clue.is_in_loop), None)
+    appends = [clue for clue in facts.clues.of("append") if clue.name == owner]
+    in_loop = (clue for clue in appends if clue.is_in_loop)
+    # A callback's function is called again and again.
+    in_function = (clue for clue in appends if clue.is_in_function)
+    return next(in_loop, next(in_function, None))
 
 
 def _longer(  # noqa: PLR0913, PLR0917 (one finding's parts)
@@ -428,10 +433,12 @@ def _is_the_same(larger: Growth, smaller: Growth) -> bool:
 def _completed(figures: Growth, other: Growth) -> Growth:
     named = other if other.owner and not figures.owner else figures
     has_line = named.line_number is not None
+    # What is told of a part of the time has other ends.
+    ends = figures if figures.last_bytes or other.total_bytes < figures.total_bytes / 2 else other
     return replace(
         figures,
-        first_bytes=figures.first_bytes or other.first_bytes,
-        last_bytes=figures.last_bytes or other.last_bytes,
+        first_bytes=ends.first_bytes,
+        last_bytes=ends.last_bytes,
         what=figures.what or other.what,
         owner=named.owner,
         count_before=figures.count_before or other.count_before,
@@ -496,7 +503,25 @@ def _over_runs(facts: Facts) -> Iterator[Growth]:
         least = max(_LEAST_PER_RUN, _LEAST_OF_FIRST_RUN * left[0]) if left else 0
         is_still_there = device.before_bytes >= sum(left[: len(runs)]) / 2
         if again and min(again) >= least and is_still_there:
-            yield _grown_by_runs(device.name, left, runs[-1], device.before_bytes)
+            grown = _grown_by_runs(device.name, left, runs[-1], device.before_bytes)
+            yield _with_its_list(grown, facts)
+
+
+def _with_its_list(grown: Growth, facts: Facts) -> Growth:
+    """Name the list to which each run of the cell appends, if it holds most of what was left."""
+    kept = _collections(facts.held_before, facts)
+    for clue in facts.clues.of("append"):
+        found = kept.get((grown.place, clue.name))
+        if found is not None and found.bytes * 2 >= grown.total_bytes:
+            return replace(
+                grown,
+                owner=clue.name,
+                what=found.what,
+                count_after=found.count,
+                line_number=clue.first_line,
+                line_source=_source_of(facts, clue.first_line),
+            )
+    return grown
 
 
 def _left_by(run: Report, device: str) -> int:

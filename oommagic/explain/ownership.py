@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oommagic.explain.replay import Chunk, Moment
-from oommagic.recording import Held, Tape
+from oommagic.recording import Held, Left, Tape
 from oommagic.report import HoldingKind
 
 _GRAIN = 256
@@ -29,6 +29,9 @@ _LEAST_ROW_BYTES = 1024
 _MOVING = LASTING - {"data"}
 """What a step may give a new buffer."""
 
+_MOST_DOUBT = 4
+"""Of what an earlier tape saw; names know better."""
+
 _ITEM = re.compile(r"\[[^\[\]]*\]$")
 
 
@@ -40,6 +43,8 @@ class Claim:
     chunk_bytes: int
     doubt: int = 0
     """The lower, the better it is known that it was there."""
+    left: Left | None = None
+    """Where no name tells it, but an earlier tape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def owners_at(tape: Tape, moment: Moment, before: Sequence[Held], after: Sequenc
         held = makers.get(_maker(tape, chunk))
         if held is not None:
             owners.setdefault(chunk.address, held)
-    claims = list(apart(_claims(tape, moment, before, after)))
+    claims = list(apart([*_claims(tape, moment, before, after), *_left_claims(tape, moment)]))
     named = [*owners.values(), *(claim.held for claim in claims)]
     claimed = {claim.held.address for claim in claims}
     unnamed = [chunk for chunk in moment.earlier if chunk.address not in claimed] + [
@@ -158,6 +163,28 @@ def _claims(
         is_older = tape.is_whole or held.kind in LASTING
         if held.address and held.address not in moment.first_events and is_older:
             yield Claim(held, _in_grains(held.bytes), 3)
+
+
+def _left_claims(tape: Tape, moment: Moment) -> Iterator[Claim]:
+    """Find what earlier tapes have seen being handed out, and this one not before the moment."""
+    freed_later = {chunk.address: chunk for chunk in moment.earlier}
+    for left in tape.left:
+        chunk = freed_later.get(left.address)
+        if chunk is None and left.address in moment.first_events:
+            continue
+        if chunk is None or chunk.bytes == left.bytes:
+            role = left.role
+            held = Held(
+                owner="",
+                kind=role.kind,
+                device=tape.device,
+                address=left.address,
+                bytes=min(left.requested_bytes, left.bytes),
+                layer=role.layer,
+                shape=left.shape,
+                dtype=left.dtype,
+            )
+            yield Claim(held, left.bytes, _MOST_DOUBT, left)
 
 
 def _in_grains(count: int) -> int:

@@ -151,11 +151,17 @@ def growth_sentence(grown: Growth, place: str, limit: int | None) -> str:
         return (
             f"Each run of this cell leaves {format_bytes(grown.rate_bytes)} more: "
             f"{plural('run', grown.repeats)} have left {format_bytes(grown.total_bytes)}, until "
-            f"{full} was full."
+            f"{full} was full{_in_its_list(grown)}."
         )
     rate = f"It grows by {format_bytes(grown.rate_bytes)} {_each(grown)}"
     total = f"by {format_bytes(grown.total_bytes)} in {plural(grown.per, grown.repeats)}"
     return f"{rate}, {total}, until {full} was full: {_reason(grown)}."
+
+
+def _in_its_list(grown: Growth) -> str:
+    if not grown.owner:
+        return ""
+    return f": `{grown.owner}` keeps {grown.what or 'tensors'} of each ({grown.count_after} by now)"
 
 
 def _each(grown: Growth) -> str:
@@ -190,7 +196,7 @@ def told_growth(grown: Growth) -> str:
     """Say the same in a few words."""
     total = format_bytes(grown.total_bytes)
     in_all = f"{total} in {plural(grown.per, grown.repeats)}"
-    if grown.owner and grown.count_after:
+    if grown.owner and grown.count_after and grown.per != "run":
         counts = f"from {grown.count_before} to {grown.count_after} {grown.what or 'tensors'}"
         return f"`{grown.owner}` grew {counts}, {total}"
     if grown.maker and grown.what == "models":

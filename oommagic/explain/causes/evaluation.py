@@ -16,7 +16,7 @@ def evaluation(case: Case) -> Judgement:
         return RuledOut("evaluation", "what it asked for was free in all.")
     return Blame(
         cause="evaluation",
-        sentence=f"{what} is {_compared(case, what)}{_needs(case)}.",
+        sentence=f"{what} is {_compared(case, what)}{_needs(case, what)}.",
         part=f"{what.lower()} ran when it failed",
         confidence=account.confidence("certain" if (account.missing or 0) > 0 else "likely"),
         evidence=tuple(largest_holders(case.facts, account)),
@@ -32,11 +32,14 @@ def _compared(case: Case, what: str) -> str:
     return f"too big for {case.place}{fitted}"
 
 
-def _needs(case: Case) -> str:
+def _needs(case: Case, what: str) -> str:
     account = case.account
     if account.needed is None or account.limit is None:
         return ""
     size = case.facts.clues.batch_size(case.own_line)
+    clue = case.clue("fit")
+    if what == "Validation" and clue is not None:
+        size = clue.validation_number or clue.number
     at_size = f"at batch size {size} " if size is not None else ""
     return f": {at_size}{needs(account)}"
 

@@ -207,6 +207,12 @@ except ValueError as error:
     sys.last_value = error
 told["by_the_error"] = sorted(
     one.owner for one in held_by(names, include_unnamed=True) if one.shape == (110, 110))
+in_use = lambda: tf.config.experimental.get_memory_info("CPU:0")["current"]
+before = in_use()
+import gc, traceback
+traceback.clear_frames(sys.last_value.__traceback__)
+gc.collect()
+told["freed_with_the_frames"] = before - in_use()
 
 from oommagic.tf import addresses
 undefined = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2])
@@ -281,6 +287,10 @@ def test_what_the_last_error_keeps_is_named_after_it(names: dict[str, Any]) -> N
     assert names["by_the_error"] == ["lost in attempt, by the last error"]
 
 
+def test_what_the_last_error_keeps_goes_when_its_frames_are_cleared(names: dict[str, Any]) -> None:
+    assert names["freed_with_the_frames"] >= 110 * 110 * 4
+
+
 def test_asking_within_a_tape_or_a_graph_leaves_both_alone(names: dict[str, Any]) -> None:
     assert names["without_a_value"]
     assert names["watched"] == 0
@@ -323,6 +333,25 @@ class PretendedAttributes:
 def test_looking_at_attributes_runs_none_of_the_user_s_code() -> None:
     assert attributes_of(Hostile()) == {"inside": 1}
     assert attributes_of(PretendedAttributes()) == {}
+
+
+class HostileMaker(type):
+    """A class of classes, whose own comparisons must not run."""
+
+    def _never(cls, *_: object) -> NoReturn:
+        raise AssertionError("the user's code ran")
+
+    __hash__ = __eq__ = _never
+
+
+class Made(metaclass=HostileMaker):
+    """A class that another one than `type` has made."""
+
+
+def test_classes_are_leaves_whoever_made_them_and_are_not_compared() -> None:
+    assert family_of(HostileMaker) == "leaf"
+    assert attributes_of(Made) == {}
+    assert family_of(Made) == "leaf"
 
 
 def test_looking_into_a_list_runs_none_of_the_user_s_code() -> None:

@@ -3,7 +3,6 @@
 Nothing of the user's runs, TensorFlow is never imported, and nothing is kept afterwards.
 """
 
-import builtins
 import gc
 import re
 import sys
@@ -13,6 +12,7 @@ from itertools import islice
 from time import perf_counter
 from types import FrameType, TracebackType
 
+from oommagic.own_builtins import keep_builtins
 from oommagic.recording import Held
 from oommagic.report import HoldingKind
 from oommagic.tf import context
@@ -25,9 +25,10 @@ from oommagic.tf.looking import (
     family_of,
     is_the_notebook_s,
     items_of,
+    locals_of,
 )
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 _WEIGHTS = ("_trainable_variables", "_non_trainable_variables")
 _OF_A_LAYER = frozenset({*_WEIGHTS, "_layers", "_seed_generators", "optimizer", "_metrics"})
@@ -97,7 +98,7 @@ class _Search:
     def __init__(self) -> None:
         self.held: list[Held] = []
         self.layers: dict[str, None] = {}
-        self._families: dict[type, Family] = {}
+        self._families: dict[int, Family] = {}  # by the classes' numbers, as in `looking`
         self._seen: dict[int, object] = {}  # keeps objects, so that no number is given twice
         self._places: set[tuple[str, int]] = set()
         self._layer_of_weight: dict[str, str] = {}
@@ -127,18 +128,16 @@ class _Search:
         )
         while step is not None:
             frame = step.tb_frame
-            if frame.f_locals is not frame.f_globals:
-                for name, value in list(frame.f_locals.items()):
-                    self._visit(
-                        value, _Owner(f"{name} in {frame.f_code.co_name}, by the last error")
-                    )
+            for name, value in locals_of(frame):
+                self._visit(value, _Owner(f"{name} in {frame.f_code.co_name}, by the last error"))
             step = step.tb_next
 
     def look_at_everything(self) -> None:
         """Add living tensors and variables that nothing above has named."""
         everything = gc.get_objects()
-        kinds = {kind for kind in set(map(type, everything)) if family_of(kind) in _HOLDERS}
-        found = [x for x in everything if type(x) in kinds and id(x) not in self._seen]
+        kinds = {id(kind): kind for kind in map(type, everything)}
+        holders = {number for number, kind in kinds.items() if family_of(kind) in _HOLDERS}
+        found = [x for x in everything if id(type(x)) in holders and id(x) not in self._seen]
         del everything
         before = len(self.held)
         unnamed = [value for value in found if self._add_unnamed(value)]
@@ -149,9 +148,9 @@ class _Search:
 
     def _family(self, value: object) -> Family:
         kind = type(value)
-        family = self._families.get(kind)
+        family = self._families.get(id(kind))
         if family is None:
-            family = self._families[kind] = family_of(kind)
+            family = self._families[id(kind)] = family_of(kind)
         return family
 
     def _visit(self, value: object, owner: _Owner) -> None:
@@ -386,7 +385,7 @@ def _owners_of(values: list[object]) -> dict[int, str]:
 def _note(found: dict[int, str], referrer: object, part: object, held: set[int]) -> None:
     if type(referrer) is not FrameType:
         return
-    for name, value in referrer.f_locals.items():
+    for name, value in locals_of(referrer):
         if value is part:
             for number in held:
                 found.setdefault(number, f"{name} in {referrer.f_code.co_name}")

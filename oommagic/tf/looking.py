@@ -3,13 +3,16 @@
 Attributes come from the object's own dictionary, items from the built-in types' own iterators.
 """
 
-import builtins
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import FunctionType, GetSetDescriptorType, ModuleType
+from inspect import CO_OPTIMIZED
+from types import FrameType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any, Literal
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+from oommagic.own_builtins import keep_builtins
+
+keep_builtins(globals())
 
 Family = Literal[
     "tensor", "variable", "keras variable", "copies", "layer", "optimizer", "metric", "dataset",
@@ -37,12 +40,19 @@ _FAMILIES: dict[tuple[str, str], Family] = {
     ("builtins", "dict"): "dict",
     ("collections", "deque"): "list",
 }
-_EXACT: dict[type, Family] = {
-    FunctionType: "function",
-    **dict.fromkeys((ModuleType, type, int, float, complex, bool, str, bytes, type(None)), "leaf"),
+# By their numbers: a class may have a hash of its own making.
+_EXACT: dict[int, Family] = {
+    id(FunctionType): "function",
+    **{
+        id(kind): "leaf"
+        for kind in (ModuleType, type, int, float, complex, bool, str, bytes, type(None))
+    },
 }
 # Attributes are looked at in objects of the notebook's own classes and in these packages'.
 _LOOKED_INTO = ("__main__", "tensorflow", "keras")
+
+# A frame's own, a variable's, and that of the call which counts them.
+_REFERENCES_OF_OUR_MAKING = 3
 
 _mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _own: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
@@ -51,10 +61,12 @@ _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 def family_of(kind: type) -> Family:
     """Say what an object of this type is to us, by the names of the classes it is made from."""
-    if kind in _EXACT:
-        return _EXACT[kind]
-    classes = _mro(kind)
-    for made_from in classes:
+    exact = _EXACT.get(id(kind))
+    if exact is not None:
+        return exact
+    for made_from in _mro(kind):
+        if made_from is type:  # a class, made by a class of its own
+            return "leaf"
         family = _FAMILIES.get((_module(made_from), _name(made_from)))
         if family is not None:
             return family
@@ -72,7 +84,8 @@ def attributes_of(value: object) -> dict[str, object]:
         entry = _own(made_from).get("__dict__")
         if entry is not None:
             held = entry.__get__(value) if type(entry) is GetSetDescriptorType else {}
-            return dict.copy(held)
+            # A class gives no more than a view.
+            return dict.copy(held) if isinstance(held, dict) else {}
     return {}
 
 
@@ -82,7 +95,9 @@ def items_of(container: Any, family: Family) -> Iterator[tuple[object, object]]:
         return iter(list(dict.items(container)))
     classes = _mro(type(container))
     iterate: Callable[[Any], Iterator[object]] = next(
-        kind.__iter__ for kind in (list, tuple, set, frozenset, deque) if kind in classes
+        kind.__iter__
+        for kind in (list, tuple, set, frozenset, deque)
+        if any(made_from is kind for made_from in classes)
     )
     return enumerate(list(iterate(container)))
 
@@ -96,6 +111,22 @@ def closure_of(function: object) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # not filled yet
+
+
+def locals_of(frame: FrameType) -> list[tuple[str, object]]:
+    """Give the variables of a function that runs or has failed, and keep none of them.
+
+    Up to Python 3.12 the frame keeps what it was once asked for, even if the function itself
+    lets it go or somebody clears the frame.
+    """
+    if not frame.f_code.co_flags & CO_OPTIMIZED:  # a module or a class, with names of its own
+        return []
+    kept = frame.f_locals
+    found = list(kept.items())
+    is_ours_alone = sys.getrefcount(kept) <= _REFERENCES_OF_OUR_MAKING
+    if type(kept) is dict and is_ours_alone and frame.f_trace is None:
+        kept.clear()
+    return found
 
 
 def _module(kind: type) -> str:

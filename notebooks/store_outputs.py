@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 # Tracebacks name files of the machine that ran the notebook: their folders are of no use to a
 # reader. What stands between the folder and the rest may be dressed in terminal colours.
-_FOLDER = re.compile(r"(?:~|/)[^\s\"']*?/(?=lib/python3|ipykernel_\d)")
+_FOLDER = re.compile(r"(?:~|/)[^\s\"'<>]*?/(?=lib/python3|ipykernel_\d)")
 _CLIENT_METADATA = ("execution",)
 
 
@@ -37,8 +37,10 @@ def _clean(cell: nbformat.NotebookNode) -> None:
                 output[field] = _FOLDER.sub("…/", output[field])
         if "traceback" in output:
             output["traceback"] = [_FOLDER.sub("…/", line) for line in output["traceback"]]
-        if "text/plain" in output.get("data", {}):
-            output["data"]["text/plain"] = _FOLDER.sub("…/", output["data"]["text/plain"])
+        data = output.get("data", {})
+        for kind in ("text/plain", "text/html"):
+            if kind in data:
+                data[kind] = _FOLDER.sub("…/", data[kind])
 
 
 if __name__ == "__main__":

@@ -36,6 +36,20 @@ def test_the_first_notebook_runs_out_names_the_line_and_then_trains() -> None:
     assert "Finished in" in texts(fits)
 
 
+@pytest.mark.slow_once
+def test_the_second_notebook_names_three_causes_and_the_list_to_blame() -> None:
+    cells = run("02_why_it_ran_out.ipynb")
+    too_big, trained, grows, fails, why, trained_again = cells[3:]
+    assert "Why: The step is too big for CPU:0: at batch size 384" in texts(too_big)
+    assert "What filled CPU:0 when it ran out" in texts(too_big)
+    assert "`losses` keeps tensors of each" in texts(grows)
+    assert "line 19: losses.append" in texts(grows)
+    assert [output.ename for output in fails.outputs] == ["ResourceExhaustedError"]
+    assert "Why: What ran before still holds" in texts(why)
+    assert "object losses" in texts(why)
+    assert texts(trained) == texts(trained_again) == "trained\n"
+
+
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)

@@ -16,7 +16,9 @@ def tensorflow_now() -> tuple[str, tuple[DeviceNow, ...]]:
     try:
         readings = allocators.read() if allocators.find() else ()
         measured = {
-            name: DeviceNow(name, current, peak, allocators.limit_bytes(name))
+            name: DeviceNow(
+                name, current, max(peak, _peak_told(name)), allocators.limit_bytes(name)
+            )
             for name, (current, peak) in zip(allocators.names, readings, strict=True)
         }
     finally:
@@ -24,6 +26,12 @@ def tensorflow_now() -> tuple[str, tuple[DeviceNow, ...]]:
     version = context.versions().get("tensorflow", "")
     words = f"{version} is imported. {allocators.status()}".lstrip()
     return words, tuple(measured.get(name, DeviceNow(name)) for name in _names())
+
+
+def _peak_told(name: str) -> int:
+    """Give the peak that the user is told: an earlier look of ours may have reset the device's."""
+    now = context.current_context()
+    return 0 if now is None else now.get_memory_info(name)["peak"]
 
 
 def _names() -> list[str]:

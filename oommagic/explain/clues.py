@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import Literal
 
 from oommagic.cell import parse_quietly
@@ -138,7 +139,7 @@ class Clues:
 
 def clues_in(source: str, first_line: int = 1) -> Clues:
     """Read a source; one that is not Python says nothing."""
-    tree = parse_quietly(source)
+    tree = parse_quietly(dedent(source))  # IPython runs an indented cell as well
     if first_line > 1:
         ast.increment_lineno(tree, first_line - 1)
     reader = _Reader(tree)

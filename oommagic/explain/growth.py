@@ -45,6 +45,7 @@ _EVEN = 2.5
 """Steps of a steady growth differ by no more than this factor from their median."""
 
 _FEWEST_MORE = 3
+_FEWEST_ELEMENTS = 16
 _LEAST_PER_RUN = 4 * MIB
 _LEAST_OF_FIRST_RUN = 0.25
 
@@ -94,6 +95,7 @@ def growths(facts: Facts) -> tuple[Growth, ...]:
     for growth in seen:
         by_place[growth.place].append(growth)
     within = [_with_a_maker(_as_one(same), facts) for same in by_place.values()]
+    within += [buffer for buffer in _buffers(facts) if buffer.place not in by_place]
     return tuple(sorted((*within, *_over_runs(facts)), key=lambda growth: -growth.total_bytes))
 
 
@@ -471,6 +473,27 @@ def _with_a_maker(growth: Growth, facts: Facts) -> Growth:
     if traced is not None:
         return replace(growth, what="graphs", maker=traced.name, count_after=traced.traces)
     return growth
+
+
+def _buffers(facts: Facts) -> Iterator[Growth]:
+    """Yield data sets' buffers that were seen filling: many pieces alike that no layer made."""
+    for composition in facts.compositions:
+        clue = _buffer_in(composition.device, facts)
+        elements = [
+            holding
+            for holding in composition.holdings
+            if holding.count >= _FEWEST_ELEMENTS and not holding.layer and not holding.owner
+        ]
+        if clue is not None and elements:
+            yield Growth(
+                place=composition.device,
+                per="step",
+                repeats=sum(holding.count for holding in elements),
+                total_bytes=sum(holding.bytes for holding in elements),
+                what="buffer",
+                owner=clue.name,
+                maker=clue.text,
+            )
 
 
 def _buffer_in(place: str, facts: Facts) -> Clue | None:

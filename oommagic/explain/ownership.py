@@ -152,17 +152,23 @@ def _claims(
     """Find what names held of the memory that was handed out before the tape."""
     freed_later = {chunk.address: chunk for chunk in moment.earlier}
     still = {held.address: held.bytes for held in after}
+    sizes = {left.address: (left.requested_bytes, left.bytes) for left in tape.left}
+
+    def chunk_bytes(held: Held) -> int:
+        requested_bytes, size = sizes.get(held.address, (0, 0))
+        return size if requested_bytes == held.bytes else _in_grains(held.bytes)
+
     for held in before:
         if held.address in freed_later:
             yield Claim(held, freed_later[held.address].bytes)
         elif held.address not in moment.first_events:
             is_there_still = still.get(held.address) == held.bytes
-            yield Claim(held, _in_grains(held.bytes), 1 if is_there_still else 2)
+            yield Claim(held, chunk_bytes(held), 1 if is_there_still else 2)
     for held in after:
         # Where the tape was cut short, this may have come after it, unless it is of a kind to last.
         is_older = tape.is_whole or held.kind in LASTING
         if held.address and held.address not in moment.first_events and is_older:
-            yield Claim(held, _in_grains(held.bytes), 3)
+            yield Claim(held, chunk_bytes(held), 3)
 
 
 def _left_claims(tape: Tape, moment: Moment) -> Iterator[Claim]:

@@ -79,6 +79,7 @@ def _buffer_on_the_device(case: Case, buffer: Growth) -> Blame:
         ),
         part=f"`{buffer.maker}` has taken {format_bytes(buffer.total_bytes)}",
         confidence="likely",
+        owner=buffer.owner,
     )
 
 

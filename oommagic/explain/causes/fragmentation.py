@@ -10,8 +10,9 @@ def fragmentation(case: Case) -> Judgement:
     account, largest = case.account, case.failure.largest_free_bytes
     if account.missing is None or account.free is None:
         return None
+    # Of an upper bound, as much may have been free as was asked for, or not.
     if not account.is_exact and account.missing > 0:
-        return None  # as much may have been free as was asked for, or not
+        return None
     asked, free = format_bytes(account.asked or 0), format_bytes(account.free)
     if account.missing > 0:
         reason = f"{free} were free in all, less than the {asked} asked for."

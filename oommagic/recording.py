@@ -73,6 +73,20 @@ class OpRole:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What an earlier tape of the run has seen being handed out, and not given back."""
+
+    address: int
+    bytes: int
+    requested_bytes: int
+    op: str
+    role: OpRole
+    shape: tuple[int, ...] | None
+    dtype: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tape:
     """Every allocation and free on one device for a while, in the order in which they happened.
 
@@ -104,6 +118,8 @@ class Tape:
     """When each top-level function began and ended, and its name."""
     is_whole: bool = True
     """Whether it lasted until the run ended; else the run went on without it."""
+    left: tuple[Left, ...] = ()
+    """By earlier tapes; it may have been given back when nothing was recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,20 @@ into protocol buffer objects they would take hundreds of megabytes and most of a
 few facts that a tape keeps are read out of the file's bytes, thousands of events at a time.
 """
 
-import builtins
 import re
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oommagic.recording import OpRole, Tape
+from oommagic.own_builtins import keep_builtins
+from oommagic.recording import Left, OpRole, Tape
 from oommagic.tf import layers
 
-globals()["__builtins__"] = vars(builtins).copy()  # the cell may rebind its own
+keep_builtins(globals())
 
 RoleOf = Callable[[str, bool], OpRole]
 Step = tuple[float, float, str]
@@ -447,6 +448,7 @@ def _dtype(number: int) -> str:
 
 def worth_keeping(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
     """Keep for each device the tape on which it was fullest, and the one that lasted to the end."""
+    tapes = list(_with_left(tapes))
     kept: dict[str, Tape] = {}
     for tape in tapes:
         other = kept.get(tape.device)
@@ -454,3 +456,33 @@ def worth_keeping(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
             kept[tape.device] = tape
     fullest = kept.values()
     return (*fullest, *(tape for tape in tapes if tape.is_whole and tape not in fullest))
+
+
+def _with_left(tapes: Sequence[Tape]) -> Iterator[Tape]:
+    """Add to each tape what the earlier ones of its device left behind."""
+    living: dict[str, dict[int, Left]] = defaultdict(dict)
+    for tape in tapes:
+        left = living[tape.device]
+        yield replace(tape, left=tuple(left.values()))
+        allocated: dict[int, int] = {}
+        for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
+            left.pop(address, None)
+            allocated.pop(address, None)
+            if size > 0:
+                allocated[address] = event
+        left |= {address: _left(tape, event) for address, event in allocated.items()}
+
+
+def _left(tape: Tape, event: int) -> Left:
+    op = tape.op_numbers[event]
+    shape, dtype = tape.tensors[tape.tensor_numbers[event]]
+    return Left(
+        address=tape.addresses[event],
+        bytes=tape.bytes[event],
+        requested_bytes=tape.requested_bytes[event],
+        op=tape.ops[op],
+        role=tape.roles[op],
+        shape=shape,
+        dtype=dtype,
+        time_s=tape.times_s[event],
+    )

@@ -420,7 +420,7 @@ tf.zeros(())
 _BEGIN = """
 before = held_by(globals())
 reset_memory_stats("CPU:0")
-taping = Taping(Limits(steps=99, eager_s=99.0, heap_bytes=1 << 30))
+taping = Taping(Limits(steps=99, eager_s=99.0, events=10_000_000))
 taping.begin()
 """
 _END = """

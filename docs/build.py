@@ -13,6 +13,7 @@ OUTPUT = PAGES / "_build"
 ORDER = (
     "index",
     "magic",
+    "why",
     "small-device",
     "how-it-measures",
     "coming-from",

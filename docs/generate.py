@@ -5,6 +5,7 @@ is replaced. `--check` writes nothing and fails where a page is not what the cod
 """
 
 import argparse
+import ast
 import dataclasses
 import inspect
 import json
@@ -13,14 +14,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 from oommagic import report
+from oommagic.explain.verdict import DEVICE_CAUSES, HOST_CAUSES
 from oommagic.magics import OommagicMagics
+from oommagic.show.why_text import why_text
 from oommagic.tf import arena
 from oommagic.units import format_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "docs" / "demo.json"
+"""The demo's report, as docs/picture.py has saved it."""
 _PROFILERS = ("oomprofile", "memory_profiler", "memray", "scalene", "fil")
 _PART = re.compile(
     r"(?P<head><!-- generated: (?P<name>\S+) -->\n).*?(?P<tail><!-- end -->)", flags=re.DOTALL
@@ -64,8 +69,11 @@ def _value(value: type) -> str:
     fields = "\n".join(
         f"| `{field.name}` | `{_type_name(field.type)}` |" for field in dataclasses.fields(value)
     )
-    summary = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
-    return f"### {value.__name__}\n\n{summary}\n\n| field | type |\n|---|---|\n{fields}\n"
+    return f"### {value.__name__}\n\n{_summary(value)}\n\n| field | type |\n|---|---|\n{fields}\n"
+
+
+def _summary(described: object) -> str:
+    return (inspect.getdoc(described) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _type_name(kind: object) -> str:
@@ -101,6 +109,75 @@ def running_out() -> str:
         for one in found["attempts"]
     )
     return f"| model | batch | raised | after | then |\n|---|---|---|---|---|\n{rows}\n"
+
+
+_NOT_JUDGED = frozenset({"none", "unknown"})
+
+
+def causes() -> str:
+    """List the causes in the order in which they are judged, each in its own file's words."""
+    judged = dict.fromkeys(cause.__module__ for cause in (*DEVICE_CAUSES, *HOST_CAUSES))
+    rows = [(name, module) for module in judged for name in _causes_in(module)]
+    missing = set(get_args(report.Cause)) ^ {name for name, _ in rows} ^ _NOT_JUDGED
+    if missing:
+        raise ValueError(f"docs/generate.py does not find the judges of {sorted(missing)}")
+    lines = "\n".join(
+        f"| `{name}` | {_summary(sys.modules[module])} | {_where(module)} |"
+        for name, module in rows
+    )
+    return f"| cause | what it means | judged for |\n|---|---|---|\n{lines}\n"
+
+
+def _causes_in(module: str) -> Sequence[str]:
+    """Name the causes that a file blames."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    blamed = (
+        ast.literal_eval(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "cause"
+    )
+    return tuple(dict.fromkeys(blamed))
+
+
+def _where(module: str) -> str:
+    tables = {"devices": DEVICE_CAUSES, "the host": HOST_CAUSES}
+    return ", ".join(
+        place
+        for place, table in tables.items()
+        if any(cause.__module__ == module for cause in table)
+    )
+
+
+_KINDS = {
+    "weights": "a model's variables, trained or not",
+    "optimizer slots": "what the optimizer keeps for each weight: Adam's two moments",
+    "gradients": "what backpropagation computes",
+    "activations": "what the layers' forward pass computes and keeps for backpropagation",
+    "workspace": "scratch memory of one operation, gone when it ends",
+    "loss and metrics": "what losses and metrics compute and keep",
+    "data": "batches, and arrays that became tensors",
+    "variables": "variables that belong to no model",
+    "tensors": "other tensors: those that a name of the notebook holds, and those without one",
+    "rounding": "what the allocator hands out beyond what was asked for: it rounds up, and does "
+    "not split every block",
+    "unknown": "not known: what has neither an operation nor a name that could be found",
+}
+
+
+def kinds() -> str:
+    """List the kinds of what fills a device, each with its meaning."""
+    rows = "\n".join(f"| `{kind}` | {_KINDS[kind]} |" for kind in get_args(report.HoldingKind))
+    return f"| kind | what it is |\n|---|---|\n{rows}\n"
+
+
+def demo_why() -> str:
+    """Show the demo's verdict, and what filled its device by kind."""
+    found = report.load(DEMO)
+    if found.verdict is None:
+        raise ValueError(f"{DEMO.name} has no verdict: it is not the demo's report")
+    told = why_text(found.verdict, found.compositions, columns=100)
+    by_kind, _, _ = told.partition("\n\nheld by")
+    return f"```\n{by_kind}\n```\n"
 
 
 def overhead() -> str:
@@ -146,6 +223,9 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "report-values": report_values,
     "report-format": report_format,
     "cards": cards,
+    "causes": causes,
+    "kinds": kinds,
+    "demo-why": demo_why,
     "running-out": running_out,
 }
 """What can stand in a page's marks, by name. A new part is one function and one line here."""

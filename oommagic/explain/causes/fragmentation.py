@@ -7,28 +7,31 @@ from oommagic.units import format_bytes
 
 def fragmentation(case: Case) -> Judgement:
     """Judge whether enough was free in all, but not in one piece."""
-    account, largest = case.account, case.failure.largest_free_bytes
+    account = case.account
     if account.missing is None or account.free is None:
         return None
     # Of an upper bound, as much may have been free as was asked for, or not.
     if not account.is_exact and account.missing > 0:
         return None
     asked, free = format_bytes(account.asked or 0), format_bytes(account.free)
-    if account.missing > 0:
-        reason = f"{free} were free in all, less than the {asked} asked for."
-        return RuledOut("fragmentation", reason)
+    reason = _why_not(case, asked, free)
+    return RuledOut("fragmentation", reason) if reason else _in_pieces(case, free, asked)
+
+
+def _why_not(case: Case, asked: str, free: str) -> str:
+    account, largest = case.account, case.failure.largest_free_bytes
+    if (account.missing or 0) > 0:
+        return f"{free} were free in all, less than the {asked} asked for."
     if largest is not None and largest >= (account.asked or 0):
-        return RuledOut("fragmentation", f"a block of {format_bytes(largest)} was free.")
+        return f"a block of {format_bytes(largest)} was free."
     if account.is_filled:
-        reason = f"{free} were free in pieces, as the last of a device that is nearly full is."
-        return RuledOut("fragmentation", reason)
+        return f"{free} were free in pieces, as the last of a device that is nearly full is."
     if not case.is_in_pieces:
-        reason = (
+        return (
             f"{free} were free in pieces, but no step has run through yet, and the rest of one "
             "asks for more."
         )
-        return RuledOut("fragmentation", reason)
-    return _in_pieces(case, free, asked)
+    return ""
 
 
 def _in_pieces(case: Case, free: str, asked: str) -> Blame:

@@ -326,3 +326,54 @@ told["shown"] = file.read().decode()
         },
     )
     assert told == {"tapes": 1, "shown": "mine\n"}
+
+
+def test_an_interrupt_at_any_moment_leaves_nothing_behind() -> None:
+    told = tape("""
+import signal
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+step = tf.function(lambda x: tf.reduce_sum(tf.square(x)))
+step(x)
+def files():
+    return len(os.listdir("/proc/self/fd"))
+before, screen = files(), os.fstat(2).st_ino
+told["interrupted"], told["left"] = 0, []
+for moment in range(40):
+    taping = Taping()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003 + moment * 0.0005)
+        taping.begin()
+        step(x)
+        taping.end()
+        time.sleep(1)
+    except KeyboardInterrupt:
+        told["interrupted"] += 1
+    taping.close()
+    told["left"].append([left_behind(), files() - before, os.fstat(2).st_ino == screen])
+with Taped() as run:
+    step(x)
+told["steps"] = run.facts()[0]["steps"]
+""")
+    assert told["interrupted"] == 40
+    assert all(left == [NOTHING_LEFT, 0, True] for left in told["left"])
+    assert len(told["steps"]) == 1
+
+
+def test_a_tape_ends_when_the_program_makes_the_devices_anew() -> None:
+    told = tape("""
+from tensorflow.python.eager import context as tensorflow_s
+with Taped(steps=100, eager_s=100) as run:
+    tf.square(x)
+    told["before"] = run.taping.is_recording
+    tensorflow_s._reset_context()
+    tf.ones((10,))
+    deadline = time.monotonic() + 10
+    while run.taping.is_recording and time.monotonic() < deadline:
+        time.sleep(0.01)
+    told["after"] = run.taping.is_recording
+told["tapes"], told["left"] = len(run.tapes), left_behind()
+""")
+    assert told["before"]
+    assert not told["after"]
+    assert told["tapes"] == 1
+    assert told["left"] == NOTHING_LEFT

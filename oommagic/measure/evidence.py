@@ -5,6 +5,7 @@ own dump of a failure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from oommagic.own_builtins import keep_builtins
@@ -88,6 +89,7 @@ class Witness:
 
     def close(self) -> None:
         """Leave nothing behind, whatever happened."""
-        if self._taping is not None:
-            self._taping.end()
-        self._dumps.close()
+        with ExitStack() as closing:
+            closing.callback(self._dumps.close)
+            if self._taping is not None:
+                self._taping.close()

@@ -77,11 +77,17 @@ class DumpFolder:
         """Have dumps written from now on."""
         self._prefix = os.environ.get(_VARIABLE, "")
         if not self._prefix:
-            self._own = TemporaryDirectory(prefix="oommagic-", ignore_cleanup_errors=True)
-            self._prefix = str(Path(self._own.name, "dump"))
-            # The library sees it; `os.environ`, which the user sees, stays as it was.
-            os.putenv(_VARIABLE, self._prefix)
+            self._open_own()
         self._earlier = frozenset(path for _, path in self._files())
+
+    def _open_own(self) -> None:
+        try:
+            self._own = TemporaryDirectory(prefix="oommagic-", ignore_cleanup_errors=True)
+        except OSError:  # there is nowhere to write: a failure goes without a dump
+            return
+        self._prefix = str(Path(self._own.name, "dump"))
+        # The library sees it; `os.environ`, which the user sees, stays as it was.
+        os.putenv(_VARIABLE, self._prefix)
 
     def close(self) -> None:
         """Take back the variable and the folder."""

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
@@ -61,7 +61,7 @@ class ProfilerSession:
         self.mark = _new_mark()
         self.mark_s = 0.0
         self.started_s = 0.0
-        self._folder = Path(tempfile.gettempdir()) / f"oommagic-{os.getpid()}-{token_hex(8)}"
+        self._folder = _folder_for_folders() / f"oommagic-{os.getpid()}-{token_hex(8)}"
         self._session: Any = None
 
     def start(self) -> None:
@@ -152,6 +152,13 @@ class LockStandIn:
         return getattr(self._lock, name)
 
 
+def _folder_for_folders() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:  # no folder can be written to: saving will fail, and say so
+        return Path(os.devnull)
+
+
 def _new_mark() -> str:
     return f"oommagic {token_hex(8)}"
 
@@ -180,20 +187,21 @@ def _hushed() -> Iterator[None]:
     It writes to the process's standard error itself. All of that is held back for the moment,
     and what is somebody else's is passed on afterwards.
     """
-    try:
-        kept = os.dup(_STANDARD_ERROR)
-    except OSError:  # closed: nobody sees anything
+    with ExitStack() as ending:
+        with suppress(OSError):  # closed, and nobody sees anything; or no more files can be opened
+            _hold_back(ending)
         yield
-        return
+
+
+def _hold_back(ending: ExitStack) -> None:
+    kept = os.dup(_STANDARD_ERROR)
+    ending.callback(os.close, kept)
     held = os.memfd_create("oommagic")
+    ending.callback(os.close, held)
+    ending.callback(_pass_on, held, kept)
+    # What an interrupt may not leave out comes first.
+    ending.callback(os.dup2, kept, _STANDARD_ERROR)
     os.dup2(held, _STANDARD_ERROR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, _STANDARD_ERROR)
-        _pass_on(held, kept)
-        os.close(held)
-        os.close(kept)
 
 
 def _pass_on(held: int, to: int) -> None:

@@ -21,6 +21,7 @@ what the program's threads do costs the program next to nothing.
 
 import _thread
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -37,13 +38,13 @@ from oommagic.tf.profiler import (
     is_there,
 )
 from oommagic.tf.tape_bounds import Limits, Progress
+from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from oommagic.recording import Tape
-    from oommagic.tf.tape_reader import Taped
 
 keep_builtins(globals())
 
@@ -98,7 +99,7 @@ class Taping:
         progress = self._progress
         if self._phase == "waiting":
             self.begin()
-        elif self._phase == "armed" and context.current_context() is not self._context:
+        elif self._phase != "over" and context.current_context() is not self._context:
             self._finish()  # the program has made TensorFlow's devices anew
         elif self._phase == "armed" and self._peak() > _MUCH_FULLER * self._recorded_peak:
             self._known.clear()
@@ -120,6 +121,13 @@ class Taping:
     def stop(self) -> None:
         """Stop and put everything back; `end` reads."""
         self._finish(is_end=True)
+
+    def close(self) -> None:
+        """Stop, put everything back and read nothing; also where `end` was cut short."""
+        try:
+            self.stop()
+        finally:
+            self._discard()
 
     def _begin(self) -> None:
         now = context.current_context()
@@ -187,7 +195,10 @@ class Taping:
         running = _thread.allocate_lock()
         running.acquire()
         self._savers.append(running)
-        _thread.start_new_thread(self._save_and_tell, (running,))
+        try:
+            _thread.start_new_thread(self._save_and_tell, (running,))
+        except RuntimeError:  # this process may have no more threads
+            self._save_and_tell(running)
 
     def _save_and_tell(self, running: _thread.LockType) -> None:
         try:
@@ -208,26 +219,26 @@ class Taping:
                 self._put_back()
 
     def _keep(self, session: ProfilerSession, progress: Progress, *, is_end: bool) -> None:
-        from oommagic.tf.tape_reader import Taped
-
-        file = session.save()
-        give_back()
-        self._known.update(progress.names)
-        self._recorded_peak = max(self._recorded_peak, self._peak())
-        self._notes += [progress.shortness] if progress.shortness else []
-        if file is None:
-            session.discard()
-            self._notes.append("What TensorFlow's profiler recorded could not be written.")
-            return
-        taped = Taped(
-            file=file,
-            mark=session.mark,
-            mark_s=session.mark_s,
-            started_s=session.started_s,
-            steps=tuple(progress.steps),
-            is_whole=is_end,
-        )
-        self._taped.append((taped, session))
+        with ExitStack() as discarding:
+            discarding.callback(session.discard)
+            file = session.save()
+            give_back()
+            self._known.update(progress.names)
+            self._recorded_peak = max(self._recorded_peak, self._peak())
+            self._notes += [progress.shortness] if progress.shortness else []
+            if file is None:
+                self._notes.append("What TensorFlow's profiler recorded could not be written.")
+                return
+            taped = Taped(
+                file=file,
+                mark=session.mark,
+                mark_s=session.mark_s,
+                started_s=session.started_s,
+                steps=tuple(progress.steps),
+                is_whole=is_end,
+            )
+            self._taped.append((taped, session))
+            discarding.pop_all()
 
     def _step_back(self) -> None:
         """Somebody is about to start a profiler: there can be only one."""
@@ -274,8 +285,6 @@ class Taping:
     def _read(self, origin_s: float) -> "tuple[Tape, ...]":
         if not self._taped:
             return ()
-        from oommagic.tf.tape_reader import read_tapes, worth_keeping
-
         recordings = _since((taped for taped, _ in self._taped), origin_s)
         return worth_keeping([tape for taped in recordings for tape in read_tapes(taped)])
 

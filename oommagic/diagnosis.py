@@ -15,13 +15,16 @@ from oommagic.explain.composition import (
     composition_of_names,
 )
 from oommagic.explain.facts import Facts, SetLimit
+from oommagic.measure.functions import line_span
 from oommagic.measure.limits import machine_bytes, set_limits
-from oommagic.recording import Held, Listing, Recording, Tape
+from oommagic.recording import Held, Listing, Recording, Tape, TracedLines
 from oommagic.report import Composition, DeviceMemory, Failure, Profile, Report
 from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failure_of
+from oommagic.tf.functions import traced_functions
 from oommagic.tf.inventory import held_by
+from oommagic.tf.looking import attributes_of
 
 Namespace = Mapping[str, object]
 
@@ -66,7 +69,7 @@ def facts_of_run(run: EndedRun) -> Facts:
         tapes=recording.tapes,
         held_before=recording.held_before,
         held_after=recording.held_after,
-        traced=recording.traced,
+        traced=_traced(run.namespace),
         earlier=run.earlier,
         limits=_limits(),
     )
@@ -97,6 +100,7 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
         devices=tuple(devices),
         compositions=tuple(_of_names(devices, held)),
         held_after=held,
+        traced=_traced(namespace),
         limits=_limits(),
     )
 
@@ -165,9 +169,19 @@ def _names_reached(source: str, namespace: Namespace) -> frozenset[str]:
             continue
         reached.add(name)
         value = namespace.get(name)
-        if type(value) is FunctionType:
-            waiting += value.__code__.co_names
+        # A tf.function keeps the function that it was made of.
+        function = attributes_of(value).get("_python_function", value)
+        if type(function) is FunctionType:
+            waiting += function.__code__.co_names
     return frozenset(reached)
+
+
+def _traced(namespace: Namespace) -> tuple[TracedLines, ...]:
+    """Say how often the notebook's tf.functions were traced, in whichever cell they stand."""
+    return tuple(
+        TracedLines(each.name, each.code.co_filename, *line_span(each.code), each.traces)
+        for each in traced_functions(namespace)
+    )
 
 
 def _limits() -> tuple[SetLimit, ...]:

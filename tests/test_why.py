@@ -109,7 +109,11 @@ def test_a_report_says_the_verdict_below_its_headline_and_the_filling_below_its_
             "What filled GPU:0 at its peak of 412 MB\nFrom TensorFlow's own record",
         ),
         ({"moment": "failure"}, "What filled GPU:0 when it ran out: 412 MB\nFrom TensorFlow's own"),
-        ({"source": "compiled buffers"}, "of 412 MB\nFrom the compiled step's buffers (XLA).\n"),
+        (
+            {"source": "compiled buffers"},
+            "of 412 MB\nFrom TensorFlow's own record of every allocation, and the compiled step's "
+            "buffers (XLA).\n",
+        ),
         ({"source": "names", "note": "So."}, "of 412 MB\nFrom the names in the notebook. So.\n"),
     ],
     ids=["at its peak", "as it ran out", "compiled", "by names"],

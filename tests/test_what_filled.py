@@ -245,7 +245,6 @@ _NOTEBOOKS = {
 }
 
 
-# Its array becomes tensors between two recordings: they lie there before the tape, without a name.
 # The aim is 95 %. What is allocated while nothing records, and which ops race, varies from run to
 # run: this is what no run may fall below.
 _LEAST_NAMED = 0.8

@@ -185,7 +185,10 @@ class CellProfiler:
         cell = self._cell
         if cell is not None and (result is None or result.info.raw_cell == cell.raw):
             self._cell = None
-            self._finish(cell, result)
+            try:
+                self._finish(cell, result)
+            except KeyboardInterrupt:
+                _say("%%oomprofile: interrupted before the report was shown.")
         elif result is not None and result.error_in_exec is not None:
             # Before the first profiled cell there is nothing that the error would be newer than.
             session = sys.modules.get("oommagic.session")

@@ -54,3 +54,29 @@ told["owners"] = [one.owner for one in run.report.compositions[0].holdings]
         ARENA,
     )
     assert "x" in told["owners"]
+
+
+def test_an_interrupt_while_the_tape_is_read_is_said_in_one_line_and_leaves_nothing() -> None:
+    told = run_python(
+        _STEP
+        + """
+import contextlib, glob, io, signal, time
+from oommagic.magics import open_shell
+shell = open_shell()
+hoard = [[[] for _ in range(20_000)] for _ in range(9)]  # to look through it takes a while
+shell.user_ns.update(step=step, x=x, signal=signal, hoard=hoard)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+cell = "%%oomprofile -q\\nstep(x)\\nsignal.setitimer(signal.ITIMER_REAL, 0.03)\\nNone"
+shown = io.StringIO()
+with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+    shell.run_cell(cell)
+told["shown"] = shown.getvalue()
+told["folders"] = glob.glob(f"{tempfile.gettempdir()}/oommagic-{os.getpid()}-*")
+told["variable"] = os.system("test -z \\"$TF_BFC_MEMORY_DUMP\\"")
+""",
+        ARENA,
+    )
+    assert "interrupted before the report was shown" in told["shown"]
+    assert "Traceback" not in told["shown"]
+    assert told["folders"] == []
+    assert told["variable"] == 0

@@ -163,7 +163,7 @@ told["tapes"], told["peak"], told["notes"] = run.facts(), memory()["peak"], run.
     assert facts["wrong"] == 0
     assert facts["peak"] == told["peak"]
     assert facts["events"] < 30_000
-    assert told["notes"] == []
+    assert not any("ended within a step" in note for note in told["notes"])
 
 
 def test_devices_that_are_made_while_the_cell_runs_are_taped_from_then_on() -> None:

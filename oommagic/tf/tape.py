@@ -39,6 +39,7 @@ from oommagic.tf.profiler import (
 )
 from oommagic.tf.tape_bounds import Limits, Progress
 from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
+from oommagic.units import KIB, MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +52,9 @@ keep_builtins(globals())
 _ASYNC = "cuda_malloc_async"
 # How much fuller than recorded a device has to be for another recording.
 _MUCH_FULLER = 1.1
+# What the profiler takes for each event while it is saved.
+_BYTES_AN_EVENT = 3 * KIB
+_WORTH_SAYING_BYTES = 4 * MIB
 
 
 class Taping:
@@ -286,7 +290,17 @@ class Taping:
         if not self._taped:
             return ()
         recordings = _since((taped for taped, _ in self._taped), origin_s)
-        return worth_keeping([tape for taped in recordings for tape in read_tapes(taped)])
+        tapes = [tape for taped in recordings for tape in read_tapes(taped)]
+        self._say_what_it_took(max((len(tape.bytes) for tape in tapes), default=0))
+        return worth_keeping(tapes)
+
+    def _say_what_it_took(self, events: int) -> None:
+        took_bytes = events * _BYTES_AN_EVENT
+        if took_bytes >= _WORTH_SAYING_BYTES:
+            self._notes.append(
+                f"Recording allocations took about {format_bytes(took_bytes)} of the host's memory "
+                "for a moment, which is in the host's figures; --no-tape leaves it out."
+            )
 
     def _discard(self) -> None:
         for saving in self._savers:

@@ -9,16 +9,19 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lab docs system-packages
+.PHONY: help demo test test-long check bench lab docs system-packages
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY) ## train a model on a small device until it runs out, and show the report
 	$(BIN)/python -m oommagic demo
 
 test: $(READY) system-packages ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-long: $(READY) ## run the tests that take minutes: staged failures, large models, compiled steps
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 check: $(READY) ## lint, format, types, the rooms' contracts, generated pages
 	$(BIN)/ruff check

@@ -528,7 +528,7 @@ def test_a_step_of_a_model_made_before_the_cell_is_told_to_the_byte_by_layer() -
     assert ("", "dataset") in found.held["data"]
 
 
-@pytest.mark.slow_once
+@pytest.mark.long
 @pytest.mark.parametrize(
     "model", [_RECURRENT, _TRANSFORMER], ids=["embedding and LSTM", "transformer"]
 )
@@ -538,7 +538,7 @@ def test_a_model_made_in_the_cell_is_told_to_the_byte(model: str) -> None:
     assert ("embedding", "model") in found.held["weights"]
 
 
-@pytest.mark.slow_once
+@pytest.mark.long
 def test_two_optimizers_of_a_loop_are_told_apart() -> None:
     found = composed(_TWO_OPTIMIZERS, _BEGIN, _LOOP)
     assert found.named > 0.95

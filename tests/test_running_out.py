@@ -13,7 +13,7 @@ from children import ROOT
 pytestmark = pytest.mark.of_tensorflow
 
 
-@pytest.mark.slow_once
+@pytest.mark.long
 def test_three_sizes_too_large_raise_in_one_kernel_and_it_trains_on_after_each() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "bench.running_out.run", "gan"],

@@ -7,7 +7,7 @@ out ("your layers") is filled in.
 import pytest
 from staging import PROFILE, run_cells
 
-pytestmark = pytest.mark.slow_once
+pytestmark = pytest.mark.long
 
 IMPORTS = "import numpy as np, tensorflow as tf\nfrom tensorflow import keras\n"
 

@@ -8,7 +8,7 @@ from oommagic.explain.verdict import verdict_of
 from oommagic.report import DeviceMemory, Failure, Gpu, Profile
 from oommagic.units import GIB, MIB
 
-pytestmark = pytest.mark.slow_once
+pytestmark = pytest.mark.long
 
 CNN = """
 import keras, numpy as np, tensorflow as tf

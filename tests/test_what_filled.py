@@ -285,12 +285,12 @@ def filled(notebook: str) -> dict[str, Filled]:
     "notebook",
     [
         "the articles' programs",
-        pytest.param("eager code", marks=pytest.mark.slow_once),
-        pytest.param("compiled steps", marks=pytest.mark.slow_once),
-        pytest.param("applications", marks=pytest.mark.slow_once),
-        pytest.param("predictions", marks=pytest.mark.slow_once),
-        pytest.param("words", marks=pytest.mark.slow_once),
-        pytest.param("two optimizers", marks=pytest.mark.slow_once),
+        pytest.param("eager code", marks=pytest.mark.long),
+        pytest.param("compiled steps", marks=pytest.mark.long),
+        pytest.param("applications", marks=pytest.mark.long),
+        pytest.param("predictions", marks=pytest.mark.long),
+        pytest.param("words", marks=pytest.mark.long),
+        pytest.param("two optimizers", marks=pytest.mark.long),
     ],
 )
 def test_what_filled_the_device_adds_up_to_its_peak_and_has_names(notebook: str) -> None:
@@ -300,7 +300,7 @@ def test_what_filled_the_device_adds_up_to_its_peak_and_has_names(notebook: str)
         assert found.share("named") >= _LEAST_NAMED, (name, found.told)
 
 
-@pytest.mark.slow_once
+@pytest.mark.long
 def test_eager_code_is_told_by_names_and_lines() -> None:
     found = filled("eager code")["eager"]
     told = found.told
@@ -310,7 +310,7 @@ def test_eager_code_is_told_by_names_and_lines() -> None:
     assert 1 in told["lines"] or found.says_it_was_not_recorded
 
 
-@pytest.mark.slow_once
+@pytest.mark.long
 def test_a_compiled_step_is_told_by_layer() -> None:
     for name, found in filled("compiled steps").items():
         assert found.told["source"] == "compiled buffers", (name, found.told)

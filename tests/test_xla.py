@@ -147,7 +147,7 @@ def _told(model: str, batch: str) -> dict[str, Any]:
 
 
 # Compiling takes seconds: one size will do on each TensorFlow.
-_BATCHES = [pytest.param("16", marks=pytest.mark.slow_once), "64"]
+_BATCHES = [pytest.param("16", marks=pytest.mark.long), "64"]
 
 
 @pytest.mark.parametrize("batch", _BATCHES)

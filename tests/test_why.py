@@ -111,8 +111,7 @@ def test_a_report_says_the_verdict_below_its_headline_and_the_filling_below_its_
         ({"moment": "failure"}, "What filled GPU:0 when it ran out: 412 MB\nFrom TensorFlow's own"),
         (
             {"source": "compiled buffers"},
-            "of 412 MB\nFrom TensorFlow's own record of every allocation, and the compiled step's "
-            "buffers (XLA).\n",
+            "From TensorFlow's own record of every allocation, and the compiled step's buffers",
         ),
         ({"source": "names", "note": "So."}, "of 412 MB\nFrom the names in the notebook. So.\n"),
     ],

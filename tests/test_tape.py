@@ -9,7 +9,7 @@ pytestmark = pytest.mark.of_tensorflow
 
 def test_the_tape_of_a_fit_adds_up_at_every_event_and_peaks_where_the_allocator_does() -> None:
     told = tape("""
-with Taped(steps=100) as run:
+with Taped(steps=100, eager_s=60) as run:
     make_model().fit(x, y, batch_size=16, verbose=0)
 told["tapes"], told["peak"], told["left"] = run.facts(), memory()["peak"], left_behind()
 told["notes"] = run.taping.notes
@@ -25,7 +25,7 @@ told["notes"] = run.taping.notes
     } <= set(facts["layers"])
     assert {"weights", "gradients", "activations", "optimizer slots"} <= set(facts["kinds"])
     assert [[16, 14, 14, 8], "float32"] in facts["tensors"]
-    assert told["notes"] == []
+    assert all(note.startswith("Recording allocations took") for note in told["notes"])
     assert told["left"] == NOTHING_LEFT
 
 
@@ -39,7 +39,7 @@ def step(x, y):
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, scores))
     weights.assign_sub(0.1 * tape.gradient(loss, weights))
     return loss
-with Taped(steps=2) as run:
+with Taped(steps=2, eager_s=60) as run:
     for _ in range(2):
         step(x, y)
     peak = memory()["peak"]
@@ -64,7 +64,7 @@ def test_predict_and_evaluate_are_on_the_tape_too(call: str) -> None:
     told = tape(f"""
 model = make_model()
 tf.config.experimental.reset_memory_stats("CPU:0")
-with Taped() as run:
+with Taped(eager_s=60) as run:
     model.{call}
 told["tapes"], told["peak"] = run.facts(), memory()["peak"]
 """)
@@ -82,7 +82,7 @@ def small(x):
 @tf.function
 def large(x):
     return tf.reduce_sum(tf.exp(tf.tile(x, (50, 1, 1, 1))))
-with Taped(steps=1) as run:
+with Taped(steps=1, eager_s=60) as run:
     small(x)
     while run.taping.is_recording:
         time.sleep(0.01)
@@ -101,7 +101,7 @@ def test_a_function_that_needs_more_later_on_is_on_the_tape_again() -> None:
 @tf.function(input_signature=[tf.TensorSpec((None, 16, 16, 3))])
 def step(x):
     return tf.reduce_sum(tf.exp(tf.tile(x, (20, 1, 1, 1))))
-with Taped(steps=1) as run:
+with Taped(steps=1, eager_s=60) as run:
     step(x[:4])
     while run.taping.is_recording:
         time.sleep(0.01)
@@ -135,7 +135,7 @@ def test_a_step_that_allocates_too_often_ends_the_tape_and_says_so() -> None:
     told = tape("""
 @tf.function
 def loop(x):
-    return tf.while_loop(lambda i, x: i < 60000, lambda i, x: (i + 1, tf.sin(x)), [0, x])
+    return tf.while_loop(lambda i, x: i < 400000, lambda i, x: (i + 1, tf.sin(x)), [0, x])
 loop(x)
 with Taped(events=2000) as run:
     loop(x)
@@ -152,7 +152,7 @@ def test_preparing_a_large_graph_stays_off_the_tape_and_its_first_step_is_on_it(
     told = tape("""
 import keras
 tf.config.experimental.reset_memory_stats("CPU:0")
-with Taped() as run:
+with Taped(eager_s=60) as run:
     model = keras.applications.MobileNetV2(weights=None, input_shape=(64, 64, 3), classes=10)
     model.compile("sgd", "sparse_categorical_crossentropy")
     images, classes = tf.random.uniform((8, 64, 64, 3)), tf.zeros((8,), tf.int32)

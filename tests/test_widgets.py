@@ -78,6 +78,15 @@ def test_any_report_has_a_widget_that_can_be_saved(report: Report) -> None:
     assert json.loads(json.dumps(state, allow_nan=False)).keys() == state.keys()
 
 
+def test_a_lane_whose_only_reading_is_past_the_last_moment_is_left_out() -> None:
+    lanes = (
+        Lane("host", "bytes", (1.0, 2.0), (1.0, 2.0)),
+        Lane("GPU 0 power", "watts", (None, None), (None, None, 1.0)),
+    )
+    report = replace(hot_loop(), timeline=Timeline((0.0, 1.0), (0, 0), lanes))
+    assert [lane["name"] for lane in timeline(report).get_state()["drawing"]["lanes"]] == ["host"]
+
+
 def test_a_long_run_keeps_its_shape_and_its_highest_moment() -> None:
     count = 20_000
     values = tuple(float(i == 12_345) * 2**30 for i in range(count))

@@ -107,8 +107,9 @@ def _spans(count: int, most: int) -> list[range]:
 
 
 def _is_drawable(lane: Lane, spans: Sequence[range]) -> bool:
-    fits = bool(spans) and min(len(lane.lows), len(lane.highs)) >= spans[-1].stop
-    return fits and any(value is not None for value in lane.highs)
+    shown = spans[-1].stop if spans else 0
+    fits = 0 < shown <= min(len(lane.lows), len(lane.highs))
+    return fits and any(value is not None for value in lane.highs[:shown])
 
 
 def _drawn(lane: Lane, spans: Sequence[range], devices: Sequence[str]) -> DrawnLane:

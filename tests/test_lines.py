@@ -468,3 +468,25 @@ told["outcome"] = oommagic.last_report().outcome.kind
 
 def test_what_a_tick_asks_does_not_wait_for_the_reading_that_it_comes_into() -> None:
     assert run_python(WHAT_A_TICK_ASKS_COMES_DURING_A_READING)["outcome"] == "failed"
+
+
+AN_INTERRUPT_COMES_AS_A_PAUSE_ENDS = """
+from oommagic.magics import open_shell
+from oommagic.measure import settrace
+
+resume = settrace.SettraceEngine.resume
+
+def resume_interrupted(self):
+    settrace.SettraceEngine.resume = resume
+    raise KeyboardInterrupt
+
+settrace.SettraceEngine.resume = resume_interrupted
+shell = open_shell()
+shell.run_cell("%%oomprofile -q --engine settrace\\nimport json\\njson.loads('[]')\\nx = 1")
+import oommagic
+told["outcome"] = oommagic.last_report().outcome.kind
+"""
+
+
+def test_an_interrupt_that_comes_as_a_pause_ends_is_not_lost() -> None:
+    assert run_python(AN_INTERRUPT_COMES_AS_A_PAUSE_ENDS)["outcome"] == "interrupted"

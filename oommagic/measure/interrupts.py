@@ -2,9 +2,11 @@
 
 import ctypes
 import functools
+import sys
 from _thread import interrupt_main
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 _asked: deque[Callable[[], None]] = deque()
 
@@ -19,6 +21,37 @@ class InterruptLater:
 
     __slots__ = ()
     __del__ = staticmethod(interrupt_main)
+
+
+class InterruptsPassedOn:
+    """While this stands, no interrupt is lost in a callback that has nobody to raise it to.
+
+    Python looks for interrupts at the entry of each function, before any `try` of ours. What
+    `__del__` or a callback from C raises there, Python only prints.
+    """
+
+    def __init__(self, *callbacks: object) -> None:
+        """Watch over these callbacks, beside our own one from C."""
+        self._callbacks = (*callbacks, _answer)
+        self._hook = self._pass_on
+        self._before: Callable[[Any], object] = sys.unraisablehook
+
+    def start(self) -> None:
+        """Hear what Python cannot raise."""
+        self._before = sys.unraisablehook
+        sys.unraisablehook = self._hook
+
+    def stop(self) -> None:
+        """Give the hook back, unless the cell has set one of its own."""
+        if sys.unraisablehook is self._hook:
+            sys.unraisablehook = self._before
+
+    def _pass_on(self, unraisable: Any) -> None:
+        is_ours = any(unraisable.object is callback for callback in self._callbacks)
+        if is_ours and unraisable.exc_type is KeyboardInterrupt:
+            _later = InterruptLater()
+        else:
+            self._before(unraisable)
 
 
 def ask_main_thread(call: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from oommagic.measure.interrupts import InterruptLater, ask_main_thread
+from oommagic.measure.interrupts import InterruptLater, InterruptsPassedOn, ask_main_thread
 from oommagic.measure.ledger import Ledger
 from oommagic.own_builtins import keep_builtins
 
@@ -98,6 +98,7 @@ class SettraceEngine:
         self._thread = get_ident()
         self._is_in_main_thread = self._thread == threading.main_thread().ident
         self._threads_before: Any = None
+        self._interrupts = InterruptsPassedOn(_Resume.__del__)
         # Bound once: a trace function is compared and stored often.
         self._trace: _Trace = self._on_call
         self._trace_lines: _Trace = self._on_event
@@ -105,6 +106,7 @@ class SettraceEngine:
     def start(self) -> None:
         """Take the hook, in this thread and in those that the cell starts."""
         self._is_active = True
+        self._interrupts.start()
         self._threads_before = threading.gettrace()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
@@ -159,6 +161,7 @@ class SettraceEngine:
         """Give the hook back; say so if somebody else took it."""
         note = self._give_back()
         self._is_active = False
+        self._interrupts.stop()
         for frame, before in self._adopted:
             frame.f_trace = before
             frame.f_trace_lines = True

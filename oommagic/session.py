@@ -241,5 +241,13 @@ def _message(error: BaseException) -> str:
         name, _, message = part.partition(": ")
         # What stands before it is the source line of a SyntaxError.
         if name.rpartition(".")[2] == type(error).__name__:
-            return "".join([message, *told[number + 1 :]]).strip()[:_LONGEST_MESSAGE]
+            return _shortened("".join([message, *told[number + 1 :]]).strip())
     return ""
+
+
+def _shortened(message: str) -> str:
+    """Leave out the middle: TensorFlow says what happened after a graph's whole history."""
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    half = _LONGEST_MESSAGE // 2
+    return f"{message[:half]}\n…\n{message[-half:]}"

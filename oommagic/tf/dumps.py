@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
@@ -69,7 +70,7 @@ class DumpFolder:
 
     def __init__(self) -> None:
         """Arrange nothing yet."""
-        self._own: TemporaryDirectory[str] | None = None
+        self._own: str | None = None
         self._prefix = ""
         self._earlier: frozenset[Path] = frozenset()
 
@@ -82,10 +83,11 @@ class DumpFolder:
 
     def _open_own(self) -> None:
         try:
-            self._own = TemporaryDirectory(prefix="oommagic-", ignore_cleanup_errors=True)
+            # Not a TemporaryDirectory: that would leave a callback for the end of the process.
+            self._own = mkdtemp(prefix="oommagic-")
         except OSError:  # there is nowhere to write: a failure goes without a dump
             return
-        self._prefix = str(Path(self._own.name, "dump"))
+        self._prefix = str(Path(self._own, "dump"))
         # The library sees it; `os.environ`, which the user sees, stays as it was.
         os.putenv(_VARIABLE, self._prefix)
 
@@ -95,7 +97,7 @@ class DumpFolder:
             if _VARIABLE not in os.environ:  # the user may have set it meanwhile
                 os.unsetenv(_VARIABLE)
             for _ in range(2):  # a dump that was being written may have come in between
-                self._own.cleanup()
+                rmtree(self._own, ignore_errors=True)
         self._own, self._prefix, self._earlier = None, "", frozenset()
 
     def prune(self) -> None:

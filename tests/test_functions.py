@@ -193,7 +193,8 @@ def test_a_name_that_is_no_python_function_is_said_and_the_cell_runs(
 
 
 def test_a_function_without_source_is_said(shell: InteractiveShell, engine: str) -> None:
-    exec("def unseen():\n    return 1", shell.user_ns)  # noqa: S102 (so it has no file)
+    made = compile("def unseen():\n    return 1", "<made up>", "exec")
+    exec(made, shell.user_ns)  # noqa: S102 (so it has no file)
     report = profile(shell, "unseen()", f"{engine} -f unseen")
     assert "unseen: Python cannot find this function's source" in notes(report)
 

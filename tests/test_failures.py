@@ -531,7 +531,9 @@ def compiled(values):
 
 folder = DumpFolder()
 folder.open()
-place = folder._own.name
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+place = os.path.dirname(libc.getenv(b"TF_BFC_MEMORY_DUMP"))
 told["seen by the user"] = "TF_BFC_MEMORY_DUMP" in os.environ
 told["dumped before"] = folder.read() is not None
 
@@ -567,8 +569,6 @@ told["kept"] = max(chunk.requested_bytes for chunk in dump.chunks)
 told["another device's"] = folder.read("GPU:0") is not None
 folder.close()
 told["left"] = [os.path.exists(place), folder.read() is not None]
-libc = ctypes.CDLL(None)
-libc.getenv.restype = ctypes.c_char_p
 told["variable left"] = libc.getenv(b"TF_BFC_MEMORY_DUMP") is not None
 """
 )

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oommagic.explain.facts import Facts
-from oommagic.explain.growth import Growth, floors_after_steps, growths, steady_rise
+from oommagic.explain.growth import Growth, growths
+from oommagic.explain.growth.in_tapes import floors_after_steps
+from oommagic.explain.growth.over_time import steady_rise
 from oommagic.recording import Held, OpRole, Tape, TracedLines
 from oommagic.report import (
     DeviceMemory,

@@ -42,8 +42,8 @@ def test_the_first_notebook_runs_out_names_the_line_and_then_trains() -> None:
 
 
 @pytest.mark.slow_once
-def test_the_second_notebook_names_three_causes_and_the_list_to_blame() -> None:
-    cells = run("02_why_it_ran_out.ipynb")
+def test_the_notebook_on_running_out_names_three_causes_and_the_list_to_blame() -> None:
+    cells = run("04_why_it_ran_out.ipynb")
     too_big, trained, grows, fails, why, trained_again = cells[3:]
     assert "Why: The step is too big for CPU:0: at batch size 384" in told(too_big)
     assert "What filled CPU:0 when it ran out" in told(too_big)

@@ -15,27 +15,20 @@ Tracing costs even where no line is listened to. So when all lines that can run 
 is switched off until the next tick.
 """
 
-import inspect
 import sys
 import threading
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 from oommagic.measure.interrupts import InterruptLater, InterruptsPassedOn, ask_main_thread
 from oommagic.measure.ledger import Ledger
+from oommagic.measure.quiet_calls import QuietCalls
+from oommagic.measure.watched_code import WatchedCode, outlives_call, running_frame_ids
 from oommagic.own_builtins import keep_builtins
 
 keep_builtins(globals())
-
-_PAUSABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
-_getframe = sys._getframe  # noqa: SLF001 (bound once: the cell may rebind it)
-
-_QUIET_VISITS_BEFORE_PAUSE = 3
-# Pausing costs about as much as tracing this many calls.
-_CALLS_WORTH_A_PAUSE = 8
 
 _Trace = Callable[[FrameType, str, Any], Any]
 
@@ -62,15 +55,30 @@ class _Resume:
 _END_OF_PAUSE = _Resume.__del__.__code__
 
 
-class _Site:
-    """A call in watched code: how often in a row it led to nothing that is watched."""
+class _Pause:
+    """Whether tracing is off just now, and since which call."""
 
-    __slots__ = ("led_home", "quiet_visits", "tick")
+    __slots__ = ("_count", "_count_at_tick", "among_others", "frame_id", "is_on", "is_until_tick")
 
     def __init__(self) -> None:
-        self.quiet_visits = 0
-        self.led_home = False
-        self.tick = -1
+        self.is_on = self.is_until_tick = self.among_others = False
+        self.frame_id = self._count = self._count_at_tick = 0
+
+    def begin(self, frame: FrameType, *, among_others: bool, until_tick: bool = False) -> None:
+        """Begin with the call of a frame; `among_others` if other lines may follow its line."""
+        self.is_on, self.is_until_tick = True, until_tick
+        self.frame_id = id(frame)
+        self.among_others = among_others
+        self._count += 1
+
+    def end(self) -> None:
+        self.is_on = self.is_until_tick = False
+
+    def has_outlasted_tick(self) -> bool:
+        """Say whether it is the same one as at the tick before this one."""
+        is_same = self.is_on and self._count == self._count_at_tick
+        self._count_at_tick = self._count
+        return is_same
 
 
 class SettraceEngine:
@@ -78,20 +86,12 @@ class SettraceEngine:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._watched: dict[int, CodeType] = {}
-        self._guarded: dict[int, frozenset[int]] = {}
-        # Looked up at every pause: whether code has several lines.
-        self._has_other_lines: dict[int, bool] = {}
-        self._may_be_called_back = False
-        self._sites: dict[tuple[int, int], _Site] = {}
-        self._site: _Site | None = None
-        self._calls = 0
-        self._tick = 0
-        self._is_active = self._is_paused = self._is_asleep = self._is_recovering = False
+        self._watched = WatchedCode()
+        self._quiet_calls = QuietCalls(self._watched)
+        self._pause = _Pause()
+        self._is_active = self._is_recovering = False
         # Python takes a trace function away that fails for want of stack.
         self._may_have_lost_hook = False
-        self._paused_among_others = False
-        self._paused_frame_id = self._pauses = self._pauses_before_tick = 0
         # Code that is so hot that new frames of it are not listened to before the next tick.
         self._silent: set[int] = set()
         self._adopted: list[tuple[FrameType, Any]] = []
@@ -113,14 +113,11 @@ class SettraceEngine:
 
     def watch(self, code: CodeType, guarded_lines: frozenset[int]) -> None:
         """Report the lines of one code object from now on."""
-        self._watched[id(code)] = code
-        self._guarded[id(code)] = guarded_lines
-        self._has_other_lines[id(code)] = len({line for _, _, line in code.co_lines() if line}) > 1
-        self._may_be_called_back |= _is_function(code)
+        self._watched.add(code, guarded_lines)
         # A cell magic compiles its body during a call, which may be paused. And a pause may have
         # ended unheard, together with the statement that it was in.
         if get_ident() == self._thread and sys.gettrace() is None:
-            self._recover(were_lines_lost=self._is_paused and self._paused_among_others)
+            self._recover(were_lines_lost=self._pause.is_on and self._pause.among_others)
 
     def adopt(self, frame: FrameType) -> None:
         """Report the lines of a frame that runs already."""
@@ -134,27 +131,26 @@ class SettraceEngine:
 
     def tick(self, *, silenced: bool) -> None:
         """Hear silenced frames again, and look again into calls that were quiet."""
-        self._tick += 1
+        self._quiet_calls.tick()
         if silenced:
             self._silent.clear()
-            for frame in self._running_frames():
+            for frame in self._watched.running_frames():
                 frame.f_trace = self._trace_lines
                 frame.f_trace_lines = True
-        if self._is_asleep:
+        if self._pause.is_until_tick:
             ask_main_thread(self._wake)
-        same_pause = self._is_paused and self._pauses == self._pauses_before_tick
-        self._pauses_before_tick = self._pauses
-        if (same_pause or self._may_have_lost_hook) and self._is_in_main_thread:
+        may_be_lost = self._pause.has_outlasted_tick() or self._may_have_lost_hook
+        if may_be_lost and self._is_in_main_thread:
             ask_main_thread(self._resume_if_lost)
 
     def resume(self) -> None:
         """Switch tracing on again, unless somebody else has taken the hook."""
         if self._is_active and sys.gettrace() is None:
-            self._is_paused = self._is_asleep = False
+            self._pause.end()
             sys.settrace(self._trace)
 
     def _wake(self) -> None:
-        if self._is_asleep:
+        if self._pause.is_until_tick:
             self.resume()
 
     def stop(self) -> str:
@@ -165,13 +161,7 @@ class SettraceEngine:
         for frame, before in self._adopted:
             frame.f_trace = before
             frame.f_trace_lines = True
-        for held in (
-            self._watched,
-            self._guarded,
-            self._has_other_lines,
-            self._sites,
-            self._adopted,
-        ):
+        for held in (self._watched, self._quiet_calls, self._adopted):
             held.clear()
         return note
 
@@ -185,7 +175,7 @@ class SettraceEngine:
                 "The cell set a trace function of its own (a debugger or a coverage tool): "
                 "lines after that were not measured."
             )
-        elif not self._is_paused:
+        elif not self._pause.is_on:
             return (
                 "Tracing was switched off in the cell (by an interrupt, by a RecursionError, or by "
                 "sys.settrace): the lines that followed were not measured."
@@ -197,7 +187,7 @@ class SettraceEngine:
 
         The frame of a call outlives the call when somebody keeps it, say in an error's traceback.
         """
-        was_lost = self._is_paused and self._paused_frame_id not in _frame_ids()
+        was_lost = self._pause.is_on and self._pause.frame_id not in running_frame_ids()
         if self._is_active and (was_lost or self._may_have_lost_hook):
             self._recover(were_lines_lost=True)
 
@@ -211,7 +201,7 @@ class SettraceEngine:
         self._is_recovering = True
         try:
             self._may_have_lost_hook = False
-            self._ledger.forget_ended(_frame_ids(), were_lines_lost=were_lines_lost)
+            self._ledger.forget_ended(running_frame_ids(), were_lines_lost=were_lines_lost)
         finally:
             self._is_recovering = False
         self.resume()
@@ -221,7 +211,7 @@ class SettraceEngine:
             return self._hear_call(frame)
         except KeyboardInterrupt:
             _later = InterruptLater()
-            return self._trace_lines if id(frame.f_code) in self._watched else None
+            return self._trace_lines if id(frame.f_code) in self._watched.by_id else None
         except RecursionError:  # there is no stack left for any call: the user's own one follows
             self._may_have_lost_hook = True
             return None
@@ -230,31 +220,27 @@ class SettraceEngine:
         if not self._is_active:
             self._let_go()
             return None
-        code = frame.f_code
-        if id(code) in self._watched:
+        code, watched = frame.f_code, self._watched
+        if id(code) in watched.by_id:
             return self._enter(frame)
-        self._calls += 1
+        self._quiet_calls.calls_heard += 1
         caller = frame.f_back
-        if caller is None or id(caller.f_code) not in self._watched or _outlives_call(code):
+        if caller is None or id(caller.f_code) not in watched.by_id or outlives_call(code):
             return None
         # The end of a pause is a call, too: pausing for it would go on forever.
-        if code is _END_OF_PAUSE or get_ident() != self._thread or not self._is_quiet(caller):
+        if code is _END_OF_PAUSE or get_ident() != self._thread:
             return None
-        self._pause(frame, among_others=self._has_other_lines[id(caller.f_code)])
-        return _Resume(self)
-
-    def _pause(self, frame: FrameType, *, among_others: bool) -> None:
-        self._is_paused = True
-        self._paused_frame_id = id(frame)
-        self._paused_among_others = among_others
-        self._pauses += 1
+        if not self._quiet_calls.is_quiet(caller):
+            return None
+        self._pause.begin(frame, among_others=watched.has_several_lines[id(caller.f_code)])
         sys.settrace(None)
+        return _Resume(self)
 
     def _sleep(self, frame: FrameType) -> None:
         """Hear nothing until the next tick: neither lines nor functions are left to be heard."""
         if get_ident() == self._thread:
-            self._is_asleep = True
-            self._pause(frame, among_others=False)
+            self._pause.begin(frame, among_others=False, until_tick=True)
+            sys.settrace(None)
 
     def _let_go(self) -> None:
         """Leave a thread, or a generator, that outlives the cell; a hook of others stays."""
@@ -262,12 +248,11 @@ class SettraceEngine:
             sys.settrace(None)
 
     def _enter(self, frame: FrameType) -> _Trace | None:
-        if self._site:
-            self._site.led_home = True
+        self._quiet_calls.led_home()
         code_id = id(frame.f_code)
         if code_id in self._silent:
             return None
-        if _outlives_call(frame.f_code):
+        if outlives_call(frame.f_code):
             self._ledger.at_line(id(frame), code_id, frame.f_lineno, hit=0)
         return self._trace_lines
 
@@ -290,58 +275,8 @@ class SettraceEngine:
                 self._ledger.darken(code_id)
                 self._silent.add(code_id)
                 frame.f_trace_lines = False
-                if not self._may_be_called_back and self._is_in_main_thread:
+                if not self._watched.may_be_called_back and self._is_in_main_thread:
                     self._sleep(frame)
         elif event == "return":
             self._ledger.left(id(frame))
         return self._trace_lines
-
-    def _is_quiet(self, caller: FrameType) -> bool:
-        """Whether nothing watched can run inside this call, as far as one can know."""
-        code_id = id(caller.f_code)
-        if not self._may_be_called_back and caller.f_lineno not in self._guarded[code_id]:
-            return True
-        self._judge_last_visit()
-        site = self._sites.setdefault((code_id, caller.f_lasti), _Site())
-        if site.quiet_visits >= _QUIET_VISITS_BEFORE_PAUSE and site.tick == self._tick:
-            return True
-        site.tick, site.led_home = self._tick, False
-        self._site, self._calls = site, 0
-        return False
-
-    def _judge_last_visit(self) -> None:
-        if self._site is None:
-            return
-        if self._site.led_home:
-            self._site.quiet_visits = 0
-        elif self._calls >= _CALLS_WORTH_A_PAUSE:
-            self._site.quiet_visits += 1
-        self._site = None
-
-    def _running_frames(self) -> Iterator[FrameType]:
-        for innermost in list(sys._current_frames().values()):  # noqa: SLF001 (no public way)
-            frame: FrameType | None = innermost
-            while frame is not None:
-                if id(frame.f_code) in self._watched:
-                    yield frame
-                frame = frame.f_back
-
-
-def _frame_ids() -> set[int]:
-    """Name the frames that this thread is in."""
-    found: set[int] = set()
-    frame: FrameType | None = _getframe()
-    while frame is not None:
-        found.add(id(frame))
-        frame = frame.f_back
-    return found
-
-
-def _is_function(code: CodeType) -> bool:
-    """Whether a library may call this code; a comprehension runs where it stands."""
-    return bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name not in _COMPREHENSIONS
-
-
-def _outlives_call(code: CodeType) -> bool:
-    """Whether frames of this code pause and go on: their end is not the end of a call."""
-    return bool(code.co_flags & _PAUSABLE)

@@ -10,9 +10,10 @@ from typing import Self
 from oommagic.cell import CellText, parse_quietly
 from oommagic.errors import UsageError
 from oommagic.measure.recorder import Request
-from oommagic.recording import CELL, Listing
+from oommagic.recording import Listing
 from oommagic.report import Report
 from oommagic.session import Run
+from oommagic.source_files import CELL
 
 
 class ProfiledBlock:

@@ -19,6 +19,7 @@ from oommagic.measure.functions import line_span
 from oommagic.measure.limits import machine_bytes, set_limits
 from oommagic.recording import Held, Listing, Recording, Tape, TracedLines
 from oommagic.report import Composition, DeviceMemory, Failure, Profile, Report
+from oommagic.source_files import CELL, is_cell
 from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failure_of
@@ -84,25 +85,32 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     filename = called.filename if called is not None else failure.filename
     source = "".join(linecache.getlines(filename)) if filename else ""
     held = held_by(namespace, include_unnamed=True)
-    _, now = tensorflow_now()
-    devices = [
-        DeviceMemory(one.name, one.in_use_bytes, one.in_use_bytes, one.peak_bytes, one.limit_bytes)
-        for one in now
-        if one.in_use_bytes is not None and one.peak_bytes is not None
-    ]
+    devices = tuple(_devices_now())
+    told_filename = CELL if is_cell(filename) else filename
+    if failure.filename == filename:
+        failure = replace(failure, filename=told_filename)
     return Facts(
         failure=failure,
         source=source,
-        filename=filename,
+        filename=told_filename,
         line_number=called.line_number if called is not None else None,
         stack=_functions_in(error),
         names_used=_names_reached(source, namespace),
-        devices=tuple(devices),
+        devices=devices,
         compositions=tuple(_of_names(devices, held)),
         held_after=held,
         traced=_traced(namespace),
         limits=_limits(),
     )
+
+
+def _devices_now() -> Iterator[DeviceMemory]:
+    _, now = tensorflow_now()
+    for one in now:
+        if one.in_use_bytes is not None and one.peak_bytes is not None:
+            yield DeviceMemory(
+                one.name, one.in_use_bytes, one.in_use_bytes, one.peak_bytes, one.limit_bytes
+            )
 
 
 def _call_in_notebook(error: BaseException) -> Frame | None:

@@ -20,8 +20,9 @@ from traitlets.config import Config
 from oommagic.errors import OommagicError, UsageError
 from oommagic.ipython_cell import MagicLine, WatchedCell, magic_line_number, options_in
 from oommagic.measure.engines import ENGINES
-from oommagic.recording import CELL, Listing
+from oommagic.recording import Listing
 from oommagic.report import Report
+from oommagic.source_files import CELL
 
 # A profiler that is loaded but not used should cost nothing: whatever measures, explains or draws
 # is imported where it is first needed.

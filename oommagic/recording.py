@@ -20,9 +20,6 @@ from oommagic.report import (
 if TYPE_CHECKING:
     from array import array
 
-CELL = "<cell>"
-"""The file name that stands for the profiled cell itself, whatever IPython calls it."""
-
 
 @dataclass(frozen=True, slots=True)
 class LineReading:

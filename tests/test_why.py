@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ipykernel.compiler import get_file_name
 from samples import (
     any_composition,
     any_verdict,
@@ -83,10 +84,22 @@ def test_a_verdict_without_evidence_still_says_how_sure_it_is() -> None:
     ]
 
 
-def test_a_line_outside_the_cell_is_said_with_its_file() -> None:
-    failure = Failure("python", "host", "", line_number=12, filename="mypkg/data.py")
+@pytest.mark.parametrize(
+    ("filename", "words"),
+    [
+        ("mypkg/data.py", "line 12 of mypkg/data.py"),
+        ("<cell>", "line 12 of the cell"),
+        (get_file_name("x = 1"), "line 12 of another cell"),
+        ("<ipython-input-3-527061b5306c>", "line 12 of another cell"),
+        ("In [3]", "line 12 of another cell"),
+        ("", "line 12"),
+    ],
+    ids=["a file", "the cell", "a kernel's cell", "a terminal's cell", "IPython's words", "ours"],
+)
+def test_a_line_is_said_with_the_file_or_the_cell_it_stands_in(filename: str, words: str) -> None:
+    failure = Failure("python", "host", "", line_number=12, filename=filename)
     verdict = Verdict("host memory", "It is full.", line_number=12, failure=failure)
-    assert "     line 12 of mypkg/data.py\n" in why_text(verdict)
+    assert f"     {words}\n" in why_text(verdict)
     assert "     line 9\n" in why_text(replace(verdict, line_number=9))
 
 
@@ -184,7 +197,7 @@ def test_one_holder_has_one_row_for_each_kind() -> None:
         (Holding("weights", MIB, "dense", "ReadVariableOp", "model"), "dense of model "),
         (Holding("tensors", MIB, owner="losses"), "losses "),
         (Holding("workspace", MIB, op="Conv2D"), "Conv2D "),
-        (Holding("tensors", MIB), "without a name "),
+        (Holding("tensors", MIB), "no name in the notebook "),
         (Holding("unknown", MIB, "dense", "xla_run"), "not known "),
         (Holding("rounding", MIB, "dense"), "the allocator's rounding "),
     ],

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
+from oommagic.recording import LineReading, Listing, Recording, TracedLines
 from oommagic.report import DeviceUsage, FunctionProfile, LineUsage, Profile
+from oommagic.source_files import CELL
 
 
 def profile_of(recording: Recording, listing: Listing) -> Profile:

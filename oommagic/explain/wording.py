@@ -1,6 +1,5 @@
 """The phrases that verdicts are made of."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -8,9 +7,9 @@ from oommagic.explain.account import Account
 from oommagic.explain.facts import Facts, root_of
 from oommagic.explain.growth import Growth
 from oommagic.report import Composition, Failure, Holding
+from oommagic.source_files import of_file
 from oommagic.units import format_bytes
 
-_OF_IPYTHON = re.compile(r"<ipython-input-|[/\\]ipykernel_\d+[/\\]")
 _SHOWN = 3
 _MOST = 0.5
 _NEARLY_ALL = 0.75
@@ -48,8 +47,7 @@ def where(failure: Failure) -> str:
 def _at_line(failure: Failure) -> str:
     if failure.line_number is None:
         return ""
-    is_cell = not failure.filename or _OF_IPYTHON.search(failure.filename) is not None
-    file = "" if is_cell else f" of {failure.filename}"
+    file = f" {of_file(failure.filename)}" if failure.filename else ""
     source = f": {failure.line_source.strip()}" if failure.line_source else ""
     return f", line {failure.line_number}{file}{source}"
 

@@ -28,8 +28,9 @@ from oommagic.measure.nvml import open_gpus
 from oommagic.measure.tallies import Tally
 from oommagic.measure.ticker import Ticker
 from oommagic.own_builtins import keep_builtins
-from oommagic.recording import CELL, LineReading, Listing, Recording, TracedLines
+from oommagic.recording import LineReading, Listing, Recording, TracedLines
 from oommagic.report import DeviceMemory, DeviceUsage, HostMemory
+from oommagic.source_files import CELL
 from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.functions import traced_functions

@@ -147,7 +147,7 @@ def _holder_name(holding: Holding) -> str:
     name = holding.layer or holding.owner or holding.op
     if holding.line_number is not None:
         name = f"line {holding.line_number}: {name}" if name else f"line {holding.line_number}"
-    return visible(name or "without a name")
+    return visible(name or "no name in the notebook")
 
 
 def _tensor(holdings: Sequence[Holding]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from oommagic.report import FunctionProfile, LineUsage, Report
 from oommagic.show.characters import label, visible
+from oommagic.source_files import CELL, is_cell
 from oommagic.units import MIB, format_bytes, format_change, format_seconds
 
 FILE_NOISE_BYTES = MIB
@@ -15,12 +16,6 @@ FILE_NOISE_BYTES = MIB
 
 _NEAR_BYTES = MIB
 """Peaks no further apart than this are one peak, seen by several lines."""
-
-_SAME_SOURCE = "<cell>"
-"""In place of a file's name: the function stands in what was profiled itself."""
-
-_CELL_FILE = re.compile(r"<ipython-input-.*>|.*[\\/]ipykernel_\d+[\\/]\d+\.py")
-"""The names of no files that IPython, in a terminal and in a kernel, gives to cells."""
 
 Kind = Literal["count", "time", "host", "device"]
 
@@ -103,9 +98,9 @@ def tables(report: Report, detail: Detail) -> tuple[Table, ...]:
 
 
 def _function_title(function: FunctionProfile) -> str:
-    if function.filename == _SAME_SOURCE:
+    if function.filename == CELL:
         return function.name
-    if _CELL_FILE.fullmatch(function.filename):
+    if is_cell(function.filename):
         return f"{function.name}, from another cell"
     return f"{function.name} in {function.filename}"
 

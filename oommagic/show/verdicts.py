@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from oommagic.report import RuledOut, Verdict
 from oommagic.show.characters import cut, visible
+from oommagic.source_files import of_file
 
 _MOST_SOURCE = 160
 
@@ -67,10 +68,10 @@ def verdict_view(verdict: Verdict) -> VerdictView:
 def _line(verdict: Verdict) -> str:
     if verdict.line_number is None:
         return ""
-    failure = verdict.failure
-    is_elsewhere = failure and failure.filename and failure.line_number == verdict.line_number
-    file = f" of {failure.filename}" if failure and is_elsewhere else ""
-    return f"line {verdict.line_number}{file}"
+    line, failure = f"line {verdict.line_number}", verdict.failure
+    if failure is None or not failure.filename or failure.line_number != verdict.line_number:
+        return line
+    return f"{line} {of_file(failure.filename)}"
 
 
 def _things(verdict: Verdict) -> Iterator[str]:

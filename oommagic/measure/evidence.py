@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from oommagic.measure.interrupts import InterruptsPassedOn
 from oommagic.own_builtins import keep_builtins
 from oommagic.recording import CompiledMemory, Held, Tape
 from oommagic.report import Failure
 from oommagic.tf.compiled import look_inside
 from oommagic.tf.dumps import DumpFolder
 from oommagic.tf.failures import failure_of
+from oommagic.tf.function_calls import AT_END_OF_CALL
 from oommagic.tf.inventory import held_by
 from oommagic.tf.tape import Taping
 from oommagic.tf.tape_bounds import Limits
@@ -45,6 +47,7 @@ class Witness:
         self._compile_s = compile_s
         self._taping = Taping(Limits(steps=tape_steps)) if tape_steps else None
         self._dumps = DumpFolder()
+        self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
         self._held_before: tuple[Held, ...] = ()
 
     @property
@@ -56,6 +59,7 @@ class Witness:
         """Look at what is there, and start the tape."""
         self._held_before = held_by(self._namespace)
         self._dumps.open()
+        self._interrupts.start()
         if self._taping is not None:
             self._taping.begin()
 
@@ -91,5 +95,6 @@ class Witness:
         """Leave nothing behind, whatever happened."""
         with ExitStack() as closing:
             closing.callback(self._dumps.close)
+            closing.callback(self._interrupts.stop)
             if self._taping is not None:
                 self._taping.close()

@@ -4,6 +4,10 @@ TensorFlow looks for the variable at each failed attempt, also long after its im
 what the allocator holds at that moment. Where nothing fails, nothing is written. Several dumps
 come of one failure (it is tried again for ten seconds), and some of no failure at all (an op that
 asks for scratch memory and can do without), so `prune` is to be called now and then.
+
+The library reads the variable from the process's environment, which child processes inherit. So
+the path that it names leads to our folder within this process alone: what a child's TensorFlow
+writes there goes nowhere, and is not taken for ours.
 """
 
 import os
@@ -13,13 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
+from threading import get_native_id
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
 from oommagic.report import Failure
 from oommagic.tf import arena, context
+from oommagic.tf.folders import new_folder, remove, remove_left_behind
 
 keep_builtins(globals())
 
@@ -30,6 +34,8 @@ _PROTOBUF = "google.protobuf.message"
 _FILE = re.compile(r"_(?P<allocator>.+)\.(?P<microseconds>\d{1,19})$")
 _GPU_ALLOCATOR = re.compile(r"GPU_(?P<number>\d+)_bfc")
 ARENA_ALLOCATOR = "bfc_cpu_allocator_for_gpu"
+
+_OWN_ROOT = "/proc/self/task/{thread}/root"
 
 # An allocation is tried for ten seconds before it fails; what other ops free meanwhile makes
 # the later dumps of the same failure less telling than the fullest one.
@@ -70,7 +76,7 @@ class DumpFolder:
 
     def __init__(self) -> None:
         """Arrange nothing yet."""
-        self._own: str | None = None
+        self._own: Path | None = None
         self._prefix = ""
         self._earlier: frozenset[Path] = frozenset()
 
@@ -82,14 +88,17 @@ class DumpFolder:
         self._earlier = frozenset(path for _, path in self._files())
 
     def _open_own(self) -> None:
+        remove_left_behind()
+        # Not a TemporaryDirectory: that would leave a callback for the end of the process.
+        self._own = new_folder()
         try:
-            # Not a TemporaryDirectory: that would leave a callback for the end of the process.
-            self._own = mkdtemp(prefix="oommagic-")
+            self._own.mkdir(mode=0o700)
         except OSError:  # there is nowhere to write: a failure goes without a dump
+            self._own = None
             return
-        self._prefix = str(Path(self._own, "dump"))
+        self._prefix = str(self._own / "dump")
         # The library sees it; `os.environ`, which the user sees, stays as it was.
-        os.putenv(_VARIABLE, self._prefix)
+        os.putenv(_VARIABLE, _for_us_alone(self._prefix))
 
     def close(self) -> None:
         """Take back the variable and the folder."""
@@ -97,7 +106,7 @@ class DumpFolder:
             if _VARIABLE not in os.environ:  # the user may have set it meanwhile
                 os.unsetenv(_VARIABLE)
             for _ in range(2):  # a dump that was being written may have come in between
-                rmtree(self._own, ignore_errors=True)
+                remove(self._own)
         self._own, self._prefix, self._earlier = None, "", frozenset()
 
     def prune(self) -> None:
@@ -172,6 +181,12 @@ def limit_of(device: str) -> int | None:
         return None
     limits = context.memory_limits(handle)
     return next((size for name, size in limits.items() if name.endswith(f":{device}")), None)
+
+
+def _for_us_alone(path: str) -> str:
+    """Write a path by way of one of our threads, which no other process has."""
+    own_root = Path(_OWN_ROOT.format(thread=get_native_id()))
+    return f"{own_root}{path}" if own_root.exists() else path
 
 
 def _literally(start: str) -> str:

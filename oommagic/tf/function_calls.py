@@ -90,6 +90,10 @@ class _Call(partial):  # type: ignore[type-arg]
         self.calls.on_end(self.name, self.began_s, perf_counter())
 
 
+AT_END_OF_CALL = _Call.__del__
+"""What Python calls then: it can only print an interrupt that comes in there."""
+
+
 def plain_name(generated: str | bytes) -> str:
     """Make `train_step` of TensorFlow's `__inference_train_step_1234`."""
     name = generated.decode() if isinstance(generated, bytes) else str(generated)

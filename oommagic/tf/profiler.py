@@ -7,18 +7,16 @@ TensorFlow 2.20 and 2.21 take no notice of the options, and say so on the screen
 without options is what is wanted, but on a GPU, where they also record its kernels.
 """
 
-import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
+from oommagic.tf.folders import new_folder, remove
+from oommagic.tf.hush import Hush
 
 keep_builtins(globals())
 
@@ -26,10 +24,6 @@ _PROFILER = "tensorflow.python.profiler.profiler_v2"
 _ERRORS = "tensorflow.python.framework.errors_impl"
 _MARKS = "tensorflow.python.profiler.internal._pywrap_traceme"
 _LOCK = "_profiler_lock"
-
-_STANDARD_ERROR = 2
-# TensorFlow's lines about a profiler that starts and stops, by the files that they name.
-_ITS_LINES = (b"profiler_session.cc", b"save_profile.cc", b"session_manager.cc")
 
 # A mark takes about two microseconds.
 _PROMPT_S = 0.00001
@@ -54,14 +48,19 @@ def users_is_running() -> bool:
 
 
 class ProfilerSession:
-    """One recording of TensorFlow's profiler: `start`, then `save` or nothing at all."""
+    """One recording of TensorFlow's profiler: `start`, then `save`, and `discard` in the end.
 
-    def __init__(self) -> None:
+    An interrupt may come anywhere; `discard` leaves nothing behind all the same.
+    """
+
+    def __init__(self, hush: Hush) -> None:
         """Prepare; the folder is only made when there is something to write."""
         self.mark = _new_mark()
         self.mark_s = 0.0
         self.started_s = 0.0
-        self._folder = _folder_for_folders() / f"oommagic-{os.getpid()}-{token_hex(8)}"
+        self._hush = hush
+        self._folder = new_folder()
+        # No local variable holds it: a traceback would keep that, and the profiler running.
         self._session: Any = None
 
     def start(self) -> None:
@@ -69,36 +68,35 @@ class ProfilerSession:
         make = _session_class()
         if make is None or users_is_running():
             raise ProfilerBusyError
-        session = make()
+        self._session = make()
         self.started_s = perf_counter()
         try:
-            with _hushed():
-                session.start(str(self._folder), _options())
+            with self._hush:
+                self._session.start(str(self._folder), _options())
         except _tensorflow_error() as error:
+            self._session = None
             raise ProfilerBusyError from error
-        self._session = session
         self._leave_mark()
 
     def save(self) -> Path | None:
         """Stop, and give the file that TensorFlow wrote; `discard` takes it away."""
-        session, self._session = self._session, None
-        if session is None:
+        if self._session is None:
             return None
         try:
             self._folder.mkdir(mode=0o700)
-            with _hushed():
-                session.export_to_tb()
+            with self._hush:
+                self._session.export_to_tb()
+                self._session = None
         except (OSError, _tensorflow_error()):
             return None
         return next(self._folder.rglob("*.xplane.pb"), None)
 
     def discard(self) -> None:
         """Stop without keeping anything, and take away what was written."""
-        session, self._session = self._session, None
-        if session is not None:
-            with _hushed():
-                del session
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._session is not None:
+            with self._hush:
+                self._session = None
+        remove(self._folder)
 
     def _leave_mark(self) -> None:
         """Record an event at a known time: the profiler's clock is another one.
@@ -152,13 +150,6 @@ class LockStandIn:
         return getattr(self._lock, name)
 
 
-def _folder_for_folders() -> Path:
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError:  # no folder can be written to: saving will fail, and say so
-        return Path(os.devnull)
-
-
 def _new_mark() -> str:
     return f"oommagic {token_hex(8)}"
 
@@ -178,36 +169,3 @@ def _tensorflow_error() -> type[Exception]:
     """Give the class of TensorFlow's own errors, which has no name before its import."""
     error: type[Exception] = getattr(sys.modules.get(_ERRORS), "OpError", RuntimeError)
     return error
-
-
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Leave out what TensorFlow logs about its profiler, which the user did not start.
-
-    It writes to the process's standard error itself. All of that is held back for the moment,
-    and what is somebody else's is passed on afterwards.
-    """
-    with ExitStack() as ending:
-        with suppress(OSError):  # closed, and nobody sees anything; or no more files can be opened
-            _hold_back(ending)
-        yield
-
-
-def _hold_back(ending: ExitStack) -> None:
-    kept = os.dup(_STANDARD_ERROR)
-    ending.callback(os.close, kept)
-    held = os.memfd_create("oommagic")
-    ending.callback(os.close, held)
-    ending.callback(_pass_on, held, kept)
-    # What an interrupt may not leave out comes first.
-    ending.callback(os.dup2, kept, _STANDARD_ERROR)
-    os.dup2(held, _STANDARD_ERROR)
-
-
-def _pass_on(held: int, to: int) -> None:
-    size = os.lseek(held, 0, os.SEEK_END)
-    lines = os.pread(held, size, 0).splitlines(keepends=True)
-    others = b"".join(line for line in lines if not any(name in line for name in _ITS_LINES))
-    with suppress(OSError):
-        while others:
-            others = others[os.write(to, others) :]

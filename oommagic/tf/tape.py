@@ -31,6 +31,7 @@ from oommagic.own_builtins import keep_builtins
 from oommagic.tf import arena, context
 from oommagic.tf.function_calls import FunctionCalls
 from oommagic.tf.heap import give_back
+from oommagic.tf.hush import Hush
 from oommagic.tf.profiler import (
     LockStandIn,
     ProfilerBusyError,
@@ -71,10 +72,13 @@ class Taping:
         self._peak: Callable[[], int] = int
         self._recorded_peak = 0
         self._calls: FunctionCalls | None = None
+        self._hush = Hush()
         self._session: ProfilerSession | None = None
         self._progress: Progress | None = None
+        # All there were: an interrupt may have come before one was put to use, or discarded.
+        self._sessions: list[ProfilerSession] = []
         self._savers: list[_thread.LockType] = []
-        self._taped: list[tuple[Taped, ProfilerSession]] = []
+        self._taped: list[Taped] = []
         self._known: set[str] = set()
         self._notes: list[str] = []
 
@@ -91,7 +95,7 @@ class Taping:
     @property
     def files(self) -> "tuple[Path, ...]":
         """What TensorFlow wrote so far; gone after `end`."""
-        return tuple(taped.file for taped, _ in self._taped)
+        return tuple(taped.file for taped in self._taped)
 
     def begin(self) -> None:
         """Start to record, if TensorFlow has devices with a BFC allocator; else wait for them."""
@@ -166,14 +170,22 @@ class Taping:
         with self._guard:
             if self._phase != "armed":
                 return
-            session = ProfilerSession()
             try:
-                session.start()
+                self._session = self._started_session()
             except ProfilerBusyError:
                 self._give_way()
                 return
-            self._session, self._progress = session, Progress(self._limits, self._in_use)
+            self._progress = Progress(self._limits, self._in_use)
             self._phase = "recording"
+
+    def _started_session(self) -> ProfilerSession:
+        session = ProfilerSession(self._hush)
+        self._sessions.append(session)
+        with ExitStack() as undoing:
+            undoing.callback(session.discard)
+            session.start()
+            undoing.pop_all()
+        return session
 
     def _record_again(self, progress: Progress) -> None:
         """Throw away what was recorded so far, and go on.
@@ -185,9 +197,8 @@ class Taping:
             if self._session is None or self._progress is not progress:
                 return
             self._session.discard()
-            self._session = ProfilerSession()
             try:
-                self._session.start()
+                self._session = self._started_session()
             except ProfilerBusyError:
                 self._session = self._progress = None
                 self._give_way()
@@ -197,18 +208,15 @@ class Taping:
     def _save_soon(self) -> None:
         """Save in a thread of its own: it takes a moment, and the program goes on meanwhile."""
         running = _thread.allocate_lock()
-        running.acquire()
         self._savers.append(running)
         try:
-            _thread.start_new_thread(self._save_and_tell, (running,))
+            _thread.start_new_thread(self._save_while, (running,))
         except RuntimeError:  # this process may have no more threads
-            self._save_and_tell(running)
+            self._save_while(running)
 
-    def _save_and_tell(self, running: _thread.LockType) -> None:
-        try:
+    def _save_while(self, running: _thread.LockType) -> None:
+        with running:
             self._save()
-        finally:
-            running.release()
 
     def _save(self, *, is_end: bool = False) -> None:
         """End the recording and keep it; the next function that was not recorded starts another."""
@@ -241,7 +249,7 @@ class Taping:
                 steps=tuple(progress.steps),
                 is_whole=is_end,
             )
-            self._taped.append((taped, session))
+            self._taped.append(taped)
             discarding.pop_all()
 
     def _step_back(self) -> None:
@@ -289,7 +297,7 @@ class Taping:
     def _read(self, origin_s: float) -> "tuple[Tape, ...]":
         if not self._taped:
             return ()
-        recordings = _since((taped for taped, _ in self._taped), origin_s)
+        recordings = _since(self._taped, origin_s)
         tapes = [tape for taped in recordings for tape in read_tapes(taped)]
         self._say_what_it_took(max((len(tape.bytes) for tape in tapes), default=0))
         return worth_keeping(tapes)
@@ -303,11 +311,14 @@ class Taping:
             )
 
     def _discard(self) -> None:
-        for saving in self._savers:
-            saving.acquire()
+        for running in self._savers:
+            with running:  # one that comes later finds nothing to save
+                pass
         self._savers.clear()
-        for _, session in self._taped:
+        self._hush.end()
+        for session in self._sessions:
             session.discard()
+        self._sessions.clear()
         self._taped.clear()
 
 

@@ -61,7 +61,7 @@ class FunctionCalls:
         name = plain_name(getattr(caller.f_locals.get("self"), "name", ""))
         self.on_begin(name)
         call = _Call(getattr(type(context), _METHOD), context)
-        call.calls, call.name, call.began_s = self, name, perf_counter()
+        call.name, call.began_s, call.calls = name, perf_counter(), self
         return call
 
 
@@ -79,15 +79,17 @@ class _StandIn:
 class _Call(partial):  # type: ignore[type-arg]
     """One call; it goes when the call has ended."""
 
-    calls: FunctionCalls
     name: str
     began_s: float
+    calls: FunctionCalls | None = None
+    """None where an interrupt came before it was said: then it has not begun."""
 
     def __new__(cls, method: Callable[..., object], context: EagerContext) -> Self:
         return super().__new__(cls, method, context)
 
     def __del__(self) -> None:
-        self.calls.on_end(self.name, self.began_s, perf_counter())
+        if self.calls is not None:
+            self.calls.on_end(self.name, self.began_s, perf_counter())
 
 
 AT_END_OF_CALL = _Call.__del__

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from oommagic.cell import CellText
 from oommagic.report import (
@@ -128,6 +128,44 @@ class CompiledMemory:
     holdings: tuple[Holding, ...] = ()
     """None where that could not be told; `note` says why."""
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TapedStep:
+    """One step at a known batch size, and every allocation that it made."""
+
+    batch: int
+    tape: Tape
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSize:
+    """What a compiled step asks of the allocator in one piece, at one batch size."""
+
+    batch: int
+    temporary_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTapes:
+    """Steps at a few batch sizes, in the order in which they ran: what a plan is made from."""
+
+    title: str
+    task: Literal["training", "prediction", "step"]
+    device: str
+    limit_bytes: int | None
+    """The device's own, if it has one that counts."""
+    is_arena: bool
+    """Whether the device grows by regions, as the training device on the CPU does."""
+    made: Tape | None
+    """What was allocated for the model itself; None where it was there before."""
+    steps: tuple[TapedStep, ...]
+    """The first one of all traces the step."""
+    batch_bytes: Mapping[int, int]
+    """How large one batch of data is at each size that ran."""
+    compiled: tuple[CompiledSize, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

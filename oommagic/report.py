@@ -264,6 +264,60 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What a step is expected to take of the device at one batch size."""
+
+    batch: int
+    low_bytes: int
+    peak_bytes: int
+    high_bytes: int
+    """The truth is expected between the low and the high figure."""
+    kinds: Mapping[HoldingKind, int]
+    """What the memory holds at the peak; adds up to `peak_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTrial:
+    """Real steps at one batch size, on a device of one size, in a child process."""
+
+    batch: int
+    limit_bytes: int
+    outcome: Literal["fits", "ran out", "failed", "died", "timed out"]
+    peak_bytes: int | None = None
+    steps: int = 0
+    elapsed_s: float = 0.0
+    message: str = ""
+    """What happened, where it did not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The device's peak for any batch size, as far as it was predicted."""
+
+    title: str
+    """What it is for: a model's or a step's name."""
+    task: Literal["training", "prediction", "step"]
+    device: str
+    rows: tuple[PlannedBatch, ...]
+    """From the smallest batch to the largest, in growing strides."""
+    ran: tuple[int, ...]
+    """The batch sizes that really ran."""
+    fixed_bytes: int
+    """What a step takes whatever the batch."""
+    sample_bytes: int
+    """What each sample adds."""
+    how: str
+    """How it was made, in one sentence."""
+    elapsed_s: float
+    limit_bytes: int | None = None
+    limit_source: str = ""
+    max_batch: int | None = None
+    """The largest batch that fits the limit; 0 if none does."""
+    notes: tuple[str, ...] = ()
+    trials: tuple[BatchTrial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that one run showed."""
 
@@ -281,6 +335,7 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     compositions: tuple[Composition, ...] = ()
     verdict: Verdict | None = None
+    plan: Forecast | None = None
 
     def to_json(self) -> str:
         """Say all of it as JSON; what `load` reads."""

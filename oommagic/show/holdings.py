@@ -1,7 +1,7 @@
 """A composition in words: what filled a device, by kind and by holder, in figures that add up."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from oommagic.report import Composition, Holding, HoldingKind
@@ -68,6 +68,12 @@ def composition_views(compositions: Iterable[Composition]) -> tuple[CompositionV
     return tuple(_view(one) for one in compositions if one.total_bytes > 0)
 
 
+def kind_parts(by_kind: Mapping[HoldingKind, int]) -> tuple[Part, ...]:
+    """Put sizes by kind into figures that add up, the largest first."""
+    held = {kind: size for kind, size in by_kind.items() if size > 0}
+    return tuple(_parts(held, _common_unit(sum(held.values())))) if held else ()
+
+
 def _view(composition: Composition) -> CompositionView:
     total = composition.total_bytes
     say_bytes = _common_unit(total)
@@ -77,7 +83,7 @@ def _view(composition: Composition) -> CompositionView:
     return CompositionView(
         title=_title(composition),
         note=visible(f"{_SOURCES[composition.source]} {composition.note}".rstrip()),
-        parts=tuple(_parts(held, say_bytes)),
+        parts=tuple(_parts(_by_kind(held), say_bytes)),
         holders=tuple(_holders(rows, say_bytes)),
         total=Holder("in all", "", total_text, "100 %"),
         exact_total=f"{total:,} bytes",
@@ -99,10 +105,14 @@ def _complete(composition: Composition) -> Iterator[Holding]:
         yield Holding("unknown", missing, count=0)
 
 
-def _parts(holdings: Iterable[Holding], say_bytes: _SayAll) -> Iterator[Part]:
+def _by_kind(holdings: Iterable[Holding]) -> Mapping[HoldingKind, int]:
     by_kind: dict[HoldingKind, int] = defaultdict(int)
     for holding in holdings:
         by_kind[holding.kind] += holding.bytes
+    return by_kind
+
+
+def _parts(by_kind: Mapping[HoldingKind, int], say_bytes: _SayAll) -> Iterator[Part]:
     kinds = sorted(by_kind, key=lambda kind: (kind in _NAMES, -by_kind[kind]))
     sizes = [by_kind[kind] for kind in kinds]
     drawn = sum(size for size in sizes if size > 0)

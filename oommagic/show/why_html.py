@@ -58,15 +58,21 @@ def composition_parts(composition: CompositionView) -> Iterator[str]:
     """Draw the kinds as one bar with their names and figures, and the table of holders."""
     yield f"<p class='oom-title'>{escape(composition.title)}</p>"
     yield f"<p>{escape(composition.note)}</p>"
-    # The list below says all that the bar shows.
-    stretches = "".join(map(_stretch, composition.parts))
-    yield f"<div class='oom-stack' aria-hidden='true'>{stretches}</div>"
-    yield f"<ul class='oom-kinds'>{''.join(_kinds(composition))}</ul>"
+    total = composition.total
+    exact = _unbroken(composition.exact_total)
+    yield from kind_bar(composition.parts, f"{total.name} {_unbroken(total.bytes_text)} = {exact}")
     yield "<div class='oom-scroll'><table class='oom-lines oom-holders'><thead>"
     yield _heads()
     yield "</thead><tbody>"
     yield from map(_row, (*composition.holders, composition.total))
     yield "</tbody></table></div>"
+
+
+def kind_bar(parts: Sequence[Part], total: str) -> Iterator[str]:
+    """Draw kinds as one bar, and list them with their figures and what they come to."""
+    # The list says all that the bar shows.
+    yield f"<div class='oom-stack' aria-hidden='true'>{''.join(map(_stretch, parts))}</div>"
+    yield f"<ul class='oom-kinds'>{''.join(map(_kind, parts))}<li>{total}</li></ul>"
 
 
 def _stretch(part: Part) -> str:
@@ -78,13 +84,9 @@ def _stretch(part: Part) -> str:
     )
 
 
-def _kinds(composition: CompositionView) -> Iterator[str]:
-    for part in composition.parts:
-        swatch = f"<span class='oom-swatch {_kind_class(part)}'></span>"
-        yield f"<li>{swatch}{escape(part.name)} {_figures(part)}</li>"
-    total = composition.total
-    exact = _unbroken(composition.exact_total)
-    yield f"<li>{total.name} {_unbroken(total.bytes_text)} = {exact}</li>"
+def _kind(part: Part) -> str:
+    swatch = f"<span class='oom-swatch {_kind_class(part)}'></span>"
+    return f"<li>{swatch}{escape(part.name)} {_figures(part)}</li>"
 
 
 def _kind_class(part: Part) -> str:

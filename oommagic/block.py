@@ -49,7 +49,10 @@ class ProfiledBlock:
     ) -> None:
         if self._run is not None:
             run, self._run = self._run, None
-            self._report = run.finish(self._listing, error, {self._filename: 0})
+            if run.is_forked:
+                run.leave()
+            else:
+                self._report = run.finish(self._listing, error, {self._filename: 0})
 
 
 def profile(

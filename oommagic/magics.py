@@ -215,6 +215,9 @@ class CellProfiler:
 
     def _finish(self, cell: _ProfiledCell, result: Any) -> None:
         cell.watched.step_aside()
+        if cell.run.is_forked:
+            cell.run.leave()
+            return
         if not cell.watched.has_run:
             cell.run.stop()
             _say("%%oomprofile: no line of this cell ran, so nothing was measured.")

@@ -106,6 +106,17 @@ class Run:
         _newest.facts, _newest.error_id, _newest.is_plain_error = facts, id(error), False
         return report
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child of the one that records."""
+        return self._recorder.is_forked
+
+    def leave(self) -> None:
+        """Leave the recording to the parent process."""
+        global _running  # noqa: PLW0603 (see above)
+        _running = None
+        self._recorder.leave()
+
     def stop(self, error: BaseException | None = None) -> Recording:
         """Stop, and leave nothing behind."""
         global _running  # noqa: PLW0603 (see above)

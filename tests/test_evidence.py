@@ -80,3 +80,92 @@ told["variable"] = os.system("test -z \\"$TF_BFC_MEMORY_DUMP\\"")
     assert "Traceback" not in told["shown"]
     assert told["folders"] == []
     assert told["variable"] == 0
+
+
+def test_an_interrupt_at_any_moment_reaches_the_program_and_leaves_nothing() -> None:
+    told = run_python(
+        _STEP
+        + """
+import contextlib, glob, io, signal, sys, time
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+def state():
+    return {
+        "files": len(os.listdir("/proc/self/fd")),
+        "screen": os.fstat(2).st_ino,
+        "folders": glob.glob(f"{tempfile.gettempdir()}/oommagic-{os.getpid()}-*"),
+        "hook": sys.unraisablehook is sys.__unraisablehook__,
+        "variable": os.system("test -z \\"$TF_BFC_MEMORY_DUMP\\""),
+    }
+with oommagic.profile():
+    step(x)
+before, said = state(), io.StringIO()
+told["left"], told["interrupted"] = [], 0
+for moment in range(60):
+    try:
+        with contextlib.redirect_stderr(said), oommagic.profile():
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + moment * 0.0003)
+            for _ in range(30):
+                step(x)
+            time.sleep(1)
+    except KeyboardInterrupt:
+        told["interrupted"] += 1
+    told["left"] += [state()] if state() != before else []
+told["said"] = said.getvalue()
+with oommagic.profile() as run:
+    step(x)
+told["taped"] = [each.source for each in run.report.compositions]
+""",
+        ARENA,
+    )
+    assert told == {"left": [], "interrupted": 60, "said": "", "taped": ["tape"]}
+
+
+def test_a_child_process_that_runs_out_does_not_write_into_the_run_s_own_dumps() -> None:
+    told = run_python(
+        _STEP
+        + """
+import glob, subprocess, sys
+child = '''
+import os, sys
+import tensorflow as tf
+try:
+    tf.zeros((2**30,))
+except tf.errors.ResourceExhaustedError:
+    sys.exit(3)
+'''
+with oommagic.profile() as run:
+    told["child"] = subprocess.run([sys.executable, "-c", child]).returncode
+    (folder,) = glob.glob(f"{tempfile.gettempdir()}/oommagic-{os.getpid()}-*")
+    told["of the child"] = os.listdir(folder)
+    try:
+        tf.zeros((2**30,))
+    except tf.errors.ResourceExhaustedError:
+        told["own"] = len(os.listdir(folder)) > 0
+""",
+        ARENA,
+    )
+    assert told == {"child": 3, "of the child": [], "own": True}
+
+
+def test_the_folders_of_a_process_that_was_killed_go_at_the_next_start() -> None:
+    told = run_python(
+        _STEP
+        + """
+import glob, signal, subprocess, sys
+child = '''
+import os, signal
+import oommagic
+with oommagic.profile():
+    os.kill(os.getpid(), signal.SIGKILL)
+'''
+killed = subprocess.Popen([sys.executable, "-c", child])
+told["ended"] = killed.wait() == -signal.SIGKILL
+of_the_child = f"{tempfile.gettempdir()}/oommagic-{killed.pid}-*"
+told["left"] = len(glob.glob(of_the_child))
+with oommagic.profile():
+    pass
+told["left at the next start"] = len(glob.glob(of_the_child))
+""",
+        ARENA,
+    )
+    assert told == {"ended": True, "left": 1, "left at the next start": 0}

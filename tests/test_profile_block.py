@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from blocks import ENGINES, block
+from children import run_python
 from shell import line
 
 import oommagic
@@ -203,3 +204,26 @@ def test_a_syntax_error_that_the_block_meets_is_told_in_its_own_words() -> None:
     with pytest.raises(SyntaxError), run:
         compile("a: = 1", "<text>", "exec")
     assert run.report.outcome.message == "invalid syntax"
+
+
+def test_a_forked_child_that_leaves_the_block_leaves_the_recording_to_its_parent() -> None:
+    told = run_python("""
+import glob, os, sys, tempfile
+import oommagic
+def folders():
+    return glob.glob(f"{tempfile.gettempdir()}/oommagic-*-*")
+before, told["child"] = folders(), 1
+try:
+    with oommagic.profile() as run:
+        if (child := os.fork()) == 0:
+            sys.exit()
+        told["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        told["folders"] = len(set(folders()) - set(before))
+except SystemExit:
+    with oommagic.profile() as again:
+        pass
+    os._exit(7 if again.report.outcome.kind == "finished" and not sys.gettrace() else 8)
+told["outcome"] = run.report.outcome.kind
+told["left"] = len(set(folders()) - set(before))
+""")
+    assert told == {"child": 7, "folders": 1, "outcome": "finished", "left": 0}

@@ -328,7 +328,6 @@ told["shown"] = file.read().decode()
     assert told == {"tapes": 1, "shown": "mine\n"}
 
 
-@pytest.mark.long  # a file stays open after some of them: known, and not mended yet
 def test_an_interrupt_at_any_moment_leaves_nothing_behind() -> None:
     told = tape("""
 import signal

@@ -145,6 +145,15 @@ class Recorder:
             evidence = self._witness.end(self._started, error)
             return self._recording(elapsed_s, evidence)
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a forked child of the one that records."""
+        return getpid() != self._process_id
+
+    def leave(self) -> None:
+        """Let a forked child go on without the tracer; all else is its parent's."""
+        self._line_engine.stop()
+
     def _close_meters(self) -> None:
         with ExitStack() as closing:
             closing.callback(self._host.close)

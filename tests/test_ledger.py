@@ -143,6 +143,21 @@ def test_a_line_that_waits_is_not_charged_with_what_another_thread_takes() -> No
     assert sum(charged.values()) == 1_000_000
 
 
+def test_a_look_from_another_thread_charges_the_line_that_runs_and_goes_on() -> None:
+    ledger, host, _ = opened()
+    ledger.at_line(FRAME, CODE, 1)
+    host.own = 50
+    looking = threading.Thread(target=ledger.look)
+    looking.start()
+    looking.join()
+    assert [tally.own_delta for tally in ledger.tallies] == [50]
+    host.own = 80
+    ledger.at_line(FRAME, CODE, 2)
+    ledger.close()
+    assert {tally.line: tally.own_delta for tally in ledger.tallies} == {1: 80, 2: 0}
+    assert not any(tally.is_shared for tally in ledger.tallies)
+
+
 def test_after_the_end_events_change_nothing_and_read_no_meter() -> None:
     ledger, host, _ = opened()
     ledger.at_line(FRAME, CODE, 1)

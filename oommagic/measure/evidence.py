@@ -4,8 +4,8 @@ Tapes of the first steps, what the notebook's names hold before and after, and t
 own dump of a failure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from oommagic.measure.interrupts import InterruptsPassedOn
@@ -16,6 +16,7 @@ from oommagic.tf.compiled import look_inside
 from oommagic.tf.dumps import DumpFolder
 from oommagic.tf.failures import failure_of
 from oommagic.tf.function_calls import AT_END_OF_CALL
+from oommagic.tf.heap import OwnWork
 from oommagic.tf.inventory import held_by
 from oommagic.tf.tape import Taping
 from oommagic.tf.tape_bounds import Limits
@@ -41,11 +42,17 @@ class Evidence:
 class Witness:
     """Gathers the evidence of one run: `begin`, `tick` from a thread, `end`, `close`."""
 
-    def __init__(self, namespace: Mapping[str, object], tape_steps: int, compile_s: float) -> None:
-        """Gather nothing yet; without steps there is no tape."""
+    def __init__(
+        self,
+        namespace: Mapping[str, object],
+        tape_steps: int,
+        compile_s: float,
+        aside: Callable[[OwnWork], AbstractContextManager[None]],
+    ) -> None:
+        """Gather nothing yet; without steps there is no tape, whose work is done `aside`."""
         self._namespace = namespace
         self._compile_s = compile_s
-        self._taping = Taping(Limits(steps=tape_steps)) if tape_steps else None
+        self._taping = Taping(Limits(steps=tape_steps), aside) if tape_steps else None
         self._dumps = DumpFolder()
         self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
         self._held_before: tuple[Held, ...] = ()

@@ -155,6 +155,14 @@ class Ledger:
         """Begin a new tick: every line may be read in full again."""
         self._tick += 1
 
+    def look(self) -> None:
+        """Read the meters while lines go on, from whichever thread."""
+        with self._reading:
+            if self.is_open:
+                self._charge_to(self._parts_of_all())
+                for track in list(self._tracks.values()):
+                    track.unread = {frame.tally: None for frame in track.stack[-1:]}
+
     def dark_threads(self) -> list[int]:
         """Return the threads in which lines are silenced."""
         return [thread for thread, track in list(self._tracks.items()) if track.dark]
@@ -387,13 +395,15 @@ class Ledger:
         track.reading_s += min(self._clock() - track.since, LONGEST_READING_S)
 
     def _charge_memory(self, reader: Track) -> None:
-        parts = [part_of(reader)] if len(self._tracks) == 1 else self._parts_of_all()
-        self._charge_host(parts)
-        if self._devices.find():
-            self._charge_devices(parts)
+        self._charge_to([part_of(reader)] if len(self._tracks) == 1 else self._parts_of_all())
         if len(self._tracks) > 1:
             self._begin_anew(reader)
         reader.unread = {}
+
+    def _charge_to(self, parts: Sequence[Part]) -> None:
+        self._charge_host(parts)
+        if self._devices.find():
+            self._charge_devices(parts)
 
     def _parts_of_all(self) -> list[Part]:
         busy = [(track, track.cpu_s()) for track in list(self._tracks.values())]

@@ -8,7 +8,7 @@ import platform
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from os import getpid
 from time import perf_counter
@@ -25,6 +25,7 @@ from oommagic.measure.ledger import Ledger
 from oommagic.measure.limits import host_limit
 from oommagic.measure.line_marks import LineMarks
 from oommagic.measure.nvml import open_gpus
+from oommagic.measure.programs_memory import ProgramsMemory
 from oommagic.measure.tallies import Tally
 from oommagic.measure.ticker import Ticker
 from oommagic.own_builtins import keep_builtins
@@ -34,6 +35,7 @@ from oommagic.source_files import CELL
 from oommagic.tf import arena
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.functions import traced_functions
+from oommagic.tf.heap import OwnWork
 
 keep_builtins(globals())
 
@@ -75,12 +77,12 @@ class Recorder:
         self._request = request
         self._namespace = namespace
         self.engine, make_engine = engines.choose(request.engine)
-        self._host = open_host_meter()
+        self._host = ProgramsMemory(open_host_meter())
         self._devices = Allocators()
         self._gpus = open_gpus()
         self._ledger = Ledger(self._host, self._devices, self._statement_of)
         self._line_engine = make_engine(self._ledger)
-        self._witness = Witness(namespace, request.tape_steps, request.compile_s)
+        self._witness = Witness(namespace, request.tape_steps, request.compile_s, self._aside)
         self._ticker = Ticker(self._on_tick)
         self._lanes = Lanes(self._host, self._devices, self._gpus)
         self._places: dict[int, Place] = {}
@@ -205,6 +207,14 @@ class Recorder:
     def _mark_lines(self) -> None:
         """Note when lines begin as long as a tape records: its allocations belong to them."""
         self._ledger.mark_lines(self._marks if self._witness.is_taping else None)
+
+    @contextmanager
+    def _aside(self, work: OwnWork) -> Iterator[None]:
+        """What our own work amid the program takes is no line's."""
+        self._ledger.look()
+        with self._host.without(work):
+            yield
+        self._ledger.look()
 
     def _number_of(self, tally: Tally) -> int:
         is_in_cell = self._places[tally.code_id].filename == CELL

@@ -41,7 +41,7 @@ class Part:
 def part_of(track: Track, weight: float = 1.0) -> Part:
     """Return the lines that a thread ran since the last reading, those it ran unseen included."""
     if not track.is_dark:
-        return Part(track.unread, {}, weight)
+        return Part(tuple(track.unread), {}, weight)  # its thread may go on meanwhile
     lines = {**track.unread, **track.dark, **dict.fromkeys(track.sightings)}
     return Part(lines, dict(track.sightings), weight)
 

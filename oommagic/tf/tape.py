@@ -21,7 +21,7 @@ what the program's threads do costs the program next to nothing.
 
 import _thread
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Literal
 from oommagic.own_builtins import keep_builtins
 from oommagic.tf import arena, context
 from oommagic.tf.function_calls import FunctionCalls
-from oommagic.tf.heap import give_back
+from oommagic.tf.heap import OwnWork
 from oommagic.tf.hush import Hush
 from oommagic.tf.profiler import (
     LockStandIn,
@@ -40,10 +40,11 @@ from oommagic.tf.profiler import (
 )
 from oommagic.tf.tape_bounds import Limits, Progress
 from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
-from oommagic.units import KIB, MIB, format_bytes
+from oommagic.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from oommagic.recording import Tape
@@ -53,17 +54,21 @@ keep_builtins(globals())
 _ASYNC = "cuda_malloc_async"
 # How much fuller than recorded a device has to be for another recording.
 _MUCH_FULLER = 1.1
-# What the profiler takes for each event while it is saved.
-_BYTES_AN_EVENT = 3 * KIB
 _WORTH_SAYING_BYTES = 4 * MIB
 
 
 class Taping:
     """The tapes of one run: `begin`, `tick` from a thread, `end`."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        """Look at nothing yet."""
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        aside: "Callable[[OwnWork], AbstractContextManager[object]]" = nullcontext,
+    ) -> None:
+        """Look at nothing yet; what is recorded will be saved `aside`."""
         self._limits = limits or Limits()
+        self._aside = aside
+        self._took_bytes = self._gave_back_bytes = 0
         self._phase: Literal["waiting", "recording", "armed", "over"] = "waiting"
         self._guard = Lock()  # whoever starts or ends a recording holds it
         self._lock_stand_in = LockStandIn(self._step_back)
@@ -233,8 +238,7 @@ class Taping:
     def _keep(self, session: ProfilerSession, progress: Progress, *, is_end: bool) -> None:
         with ExitStack() as discarding:
             discarding.callback(session.discard)
-            file = session.save()
-            give_back()
+            file = self._saved(session)
             self._known.update(progress.names)
             self._recorded_peak = max(self._recorded_peak, self._peak())
             self._notes += [progress.shortness] if progress.shortness else []
@@ -251,6 +255,16 @@ class Taping:
             )
             self._taped.append(taped)
             discarding.pop_all()
+
+    def _saved(self, session: ProfilerSession) -> "Path | None":
+        """Save what was recorded, which takes memory for a moment."""
+        work = OwnWork()
+        with self._aside(work):
+            file = session.save()
+            work.end()
+        self._took_bytes = max(self._took_bytes, work.took_bytes)
+        self._gave_back_bytes += work.gave_back_bytes
+        return file
 
     def _step_back(self) -> None:
         """Somebody is about to start a profiler: there can be only one."""
@@ -299,15 +313,16 @@ class Taping:
             return ()
         recordings = _since(self._taped, origin_s)
         tapes = [tape for taped in recordings for tape in read_tapes(taped)]
-        self._say_what_it_took(max((len(tape.bytes) for tape in tapes), default=0))
+        self._say_what_saving_took()
         return worth_keeping(tapes)
 
-    def _say_what_it_took(self, events: int) -> None:
-        took_bytes = events * _BYTES_AN_EVENT
-        if took_bytes >= _WORTH_SAYING_BYTES:
+    def _say_what_saving_took(self) -> None:
+        took, gave_back = self._took_bytes, self._gave_back_bytes
+        if max(took, gave_back) >= _WORTH_SAYING_BYTES:
             self._notes.append(
-                f"Recording allocations took about {format_bytes(took_bytes)} of the host's memory "
-                "for a moment, which is in the host's figures; --no-tape leaves it out."
+                f"To save the record of allocations took about {format_bytes(took)} of the host's "
+                f"memory for a moment, and about {format_bytes(gave_back)} that were kept unused "
+                "were given back with it: the host's figures are without both."
             )
 
     def _discard(self) -> None:

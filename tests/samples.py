@@ -7,11 +7,13 @@ from typing import Literal, TypeVar, cast
 from hypothesis import strategies as st
 
 from oommagic.report import (
+    BatchTrial,
     Composition,
     DeviceMemory,
     DeviceUsage,
     Engine,
     Failure,
+    Forecast,
     FunctionProfile,
     Gpu,
     Holding,
@@ -20,6 +22,7 @@ from oommagic.report import (
     Lane,
     LineUsage,
     Outcome,
+    PlannedBatch,
     Profile,
     Report,
     RuledOut,
@@ -269,6 +272,87 @@ def what_training_held() -> Composition:
     return Composition("GPU:0", "failure", total, tuple(named), "tape", "The first of 3 steps.")
 
 
+PER_SAMPLE: tuple[tuple[HoldingKind, float], ...] = (
+    ("activations", 104.5),
+    ("workspace", 18.25),
+    ("gradients", 3.5),
+    ("data", 0.6),
+    ("loss and metrics", 0.01),
+)
+FIXED: tuple[tuple[HoldingKind, int], ...] = (
+    ("weights", 98),
+    ("optimizer slots", 196),
+    ("gradients", 98),
+    ("rounding", 12),
+)
+
+
+def planned_batch(batch: int) -> PlannedBatch:
+    """Make what a step of a residual network would take at that size, a few percent unsure."""
+    kinds = {kind: megabytes * MIB for kind, megabytes in FIXED}
+    for kind, megabytes in PER_SAMPLE:
+        kinds[kind] = kinds.get(kind, 0) + int(megabytes * MIB * batch)
+    peak = sum(kinds.values())
+    return PlannedBatch(batch, int(peak * 0.975), peak, int(peak * 1.03), kinds)
+
+
+def planned_training() -> Forecast:
+    """Make the forecast of a residual network on a card on which batch 102 fits."""
+    sizes = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 102, 128, 192, 256, 384, 512)
+    return Forecast(
+        title="resnet50",
+        task="training",
+        device="GPU:0",
+        rows=tuple(map(planned_batch, sizes)),
+        ran=(5, 7, 13),
+        fixed_bytes=404 * MIB,
+        sample_bytes=int(126.9 * MIB),
+        how="Every allocation of real steps scaled by itself, and the allocator replayed.",
+        elapsed_s=12.6,
+        limit_bytes=13757 * MIB,
+        limit_source="T4",
+        max_batch=102,
+        notes=("The plan is for sequences of 512 tokens, the longest in the data.",),
+    )
+
+
+def tried_training() -> Forecast:
+    """Make the same forecast after real steps at its answer, and at one that ran out."""
+    limit = 13757 * MIB
+    fitted = BatchTrial(102, limit, "fits", 13200 * MIB, 3, 8.4)
+    ran_out = BatchTrial(110, limit, "ran out", None, 0, 2.1, "OOM when allocating a tensor.")
+    hung = BatchTrial(64, limit, "timed out", None, 0, 60.0, "It took more than 60 s.")
+    return replace(planned_training(), trials=(ran_out, fitted, hung))
+
+
+def too_large_a_model() -> Forecast:
+    """Make the forecast of a model whose weights alone do not fit."""
+    return replace(
+        planned_training(), limit_bytes=64 * MIB, limit_source="a tiny card", max_batch=0
+    )
+
+
+def unlimited_training() -> Forecast:
+    """Make a forecast for a device whose limit is not known."""
+    return replace(
+        planned_training(), device="CPU:0", limit_bytes=None, limit_source="", max_batch=None
+    )
+
+
+def hostile_forecast() -> Forecast:
+    """Make a forecast whose every text tries to break out of the page."""
+    trial = BatchTrial(102, 13757 * MIB, "died", MIB, 1, 1.0, HOSTILE)
+    return replace(
+        planned_training(),
+        title=HOSTILE,
+        device=HOSTILE,
+        how=HOSTILE,
+        limit_source=HOSTILE,
+        notes=(HOSTILE,),
+        trials=(trial,),
+    )
+
+
 def empty_cell() -> Report:
     """Make the report of a cell without a line."""
     return Report(
@@ -372,6 +456,11 @@ def any_report() -> st.SearchStrategy[Report]:
 def any_verdict() -> st.SearchStrategy[Verdict]:
     """Draw any verdict that the types allow, sensible or not."""
     return _any(Verdict)
+
+
+def any_forecast() -> st.SearchStrategy[Forecast]:
+    """Draw any forecast that the types allow, sensible or not."""
+    return _any(Forecast)
 
 
 def any_composition() -> st.SearchStrategy[Composition]:

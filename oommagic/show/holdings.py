@@ -68,6 +68,11 @@ def composition_views(compositions: Iterable[Composition]) -> tuple[CompositionV
     return tuple(_view(one) for one in compositions if one.total_bytes > 0)
 
 
+def kind_name(kind: HoldingKind) -> str:
+    """Say what a reader calls a kind."""
+    return _NAMES.get(kind, kind)
+
+
 def kind_parts(by_kind: Mapping[HoldingKind, int]) -> tuple[Part, ...]:
     """Put sizes by kind into figures that add up, the largest first."""
     held = {kind: size for kind, size in by_kind.items() if size > 0}
@@ -118,8 +123,7 @@ def _parts(by_kind: Mapping[HoldingKind, int], say_bytes: _SayAll) -> Iterator[P
     drawn = sum(size for size in sizes if size > 0)
     texts = zip(kinds, sizes, say_bytes(sizes), _percents(sizes), strict=True)
     for kind, size, bytes_text, percent_text in texts:
-        name = _NAMES.get(kind, kind)
-        yield Part(kind, name, max(0, size) / drawn, bytes_text, percent_text)
+        yield Part(kind, kind_name(kind), max(0, size) / drawn, bytes_text, percent_text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,12 @@ def composition_parts(composition: CompositionView) -> Iterator[str]:
     yield "</tbody></table></div>"
 
 
-def kind_bar(parts: Sequence[Part], total: str) -> Iterator[str]:
-    """Draw kinds as one bar, and list them with their figures and what they come to."""
+def kind_bar(parts: Sequence[Part], total: str = "") -> Iterator[str]:
+    """Draw kinds as one bar, and list them with their figures and, as HTML, their sum."""
     # The list says all that the bar shows.
     yield f"<div class='oom-stack' aria-hidden='true'>{''.join(map(_stretch, parts))}</div>"
-    yield f"<ul class='oom-kinds'>{''.join(map(_kind, parts))}<li>{total}</li></ul>"
+    last = f"<li>{total}</li>" if total else ""
+    yield f"<ul class='oom-kinds'>{''.join(map(_kind, parts))}{last}</ul>"
 
 
 def _stretch(part: Part) -> str:

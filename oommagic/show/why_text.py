@@ -49,7 +49,7 @@ def composition_lines(composition: CompositionView, room: int) -> Iterator[str]:
     yield from textwrap.wrap(composition.title, room)
     yield from textwrap.wrap(composition.note, room)
     yield ""
-    yield from _kind_lines(composition)
+    yield from kind_lines(composition.parts, composition.total, composition.exact_total)
     yield ""
     yield from _holder_lines(composition, room)
 
@@ -64,16 +64,19 @@ def _items(texts: Sequence[str], room: int) -> Iterator[str]:
         yield from textwrap.wrap(text, room, initial_indent=first, subsequent_indent=others)
 
 
-def _kind_lines(composition: CompositionView) -> Iterator[str]:
-    total = composition.total
-    figures: list[Part | Holder] = [*composition.parts, total]
+def kind_lines(
+    parts: Sequence[Part], total: Holder | None = None, exact_total: str = ""
+) -> Iterator[str]:
+    """Say kinds with their bars, and their sum below a rule where it is given."""
+    figures: list[Part | Holder] = [*parts, *([total] if total else [])]
     names = max(len(text.name) for text in figures)
     sizes = max(len(text.bytes_text) for text in figures)
-    for part in composition.parts:
+    for part in parts:
         yield f"{_figures(part, names, sizes)}{_GAP}{_bar(part.fraction)}".rstrip()
-    last = _figures(total, names, sizes)
-    yield "─" * len(last)
-    yield f"{last}{_GAP}= {composition.exact_total}"
+    if total:
+        last = _figures(total, names, sizes)
+        yield "─" * len(last)
+        yield f"{last}{_GAP}= {exact_total}"
 
 
 def _figures(text: Part | Holder, names: int, sizes: int) -> str:

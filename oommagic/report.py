@@ -209,7 +209,7 @@ class Composition:
     moment: Literal["peak", "failure"]
     total_bytes: int
     holdings: tuple[Holding, ...]
-    source: Literal["tape", "compiled buffers", "names"]
+    source: Literal["tape", "compiled buffers", "names", "plan"]
     note: str = ""
 
 

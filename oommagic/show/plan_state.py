@@ -7,7 +7,7 @@ from oommagic.devices import Card
 from oommagic.report import Forecast, HoldingKind, PlannedBatch
 from oommagic.show.characters import label
 from oommagic.show.holdings import kind_name
-from oommagic.show.plan_sizes import Limit, rows_of
+from oommagic.forecasts import Limit, rows_of
 from oommagic.show.plan_view import (
     KINDS,
     SizeRow,

@@ -10,7 +10,7 @@ from typing import get_args
 from oommagic.report import BatchTrial, Forecast, HoldingKind, PlannedBatch
 from oommagic.show.characters import cut, label, visible
 from oommagic.show.holdings import Part, kind_parts
-from oommagic.show.plan_sizes import (
+from oommagic.forecasts import (
     Fit,
     Limit,
     Rows,

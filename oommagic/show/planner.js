@@ -1,5 +1,5 @@
 // Draws what a step takes of a device at the batch size that a slider chooses. The sums are those
-// of plan_sizes.py and the sentences those of plan_view.py, and tests hold them together. Words of
+// of forecasts.py and the sentences those of plan_view.py, and tests hold them together. Words of
 // the user's are only ever set as text. Nothing here needs the kernel: a saved notebook moves too.
 
 const UNITS = [["TB", 2 ** 40], ["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]];

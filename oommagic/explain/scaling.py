@@ -1,0 +1,208 @@
+"""Steps that ran at a few batch sizes, rewritten for any other: each allocation by its own law.
+
+An allocation is told from the others of its step by its op, by whether it is scratch memory, and
+by how often that op has allocated before. Seen at two sizes or more, its bytes lie on a line
+through the two largest. Seen at one size only, its shape tells: the sizes that ran are primes, so
+that a dimension that is a multiple of one is the batch's. What stays after its step, as weights
+and slots do, does not grow with the batch unless it was seen to.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from oommagic.recording import CompiledSize, OpRole, StepTapes, Tape
+
+Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How many bytes an allocation asks for: `fixed` and `per_sample` for each of the batch."""
+
+    fixed: float
+    per_sample: float = 0.0
+
+    def at(self, batch: int) -> int:
+        """Give the bytes at one batch size."""
+        return max(round(self.fixed + self.per_sample * batch), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The bytes that XLA told for some sizes, joined by lines: a compiled step's one piece."""
+
+    known: tuple[CompiledSize, ...]
+
+    def at(self, batch: int) -> int:
+        """Give the bytes at one batch size."""
+        before, after = _neighbours(self.known, batch)
+        if before.batch == after.batch:
+            return before.temporary_bytes
+        slope = (after.temporary_bytes - before.temporary_bytes) / (after.batch - before.batch)
+        return max(round(before.temporary_bytes + slope * (batch - before.batch)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One allocation of a script, and what it is for."""
+
+    law: Law | Curve
+    op: str
+    role: OpRole
+    tensor: tuple[tuple[int, ...] | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What one step allocates and frees, in its order.
+
+    An event is the number of an allocation, or its bitwise complement where it is freed again.
+    Numbers from the count of allocations on stand for what earlier steps had left.
+    """
+
+    batch: int
+    allocations: tuple[Allocation, ...]
+    events: tuple[int, ...]
+    inherited: tuple[Law | Curve, ...]
+    """The sizes of what earlier steps had left and this one frees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """All that is needed to replay steps at any batch size."""
+
+    before_bytes: int
+    """What was in use before anything was recorded."""
+    made: Script | None
+    first: Script
+    later: tuple[Script, ...]
+    """The largest batch first, and of one batch the most demanding step first."""
+    batch_law: Law
+
+
+def scripts_of(tapes: StepTapes) -> Scripts:
+    """Give the scripts of the model's making, of the first step and of the later ones."""
+    laws = _Laws(tapes)
+    left: dict[int, Allocation] = {}
+    made = _script(0, tapes.made, laws, left) if tapes.made else None
+    scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
+    peaks = [max(step.tape.in_use_bytes) for step in tapes.steps]
+    later = sorted(
+        zip(scripts[1:], peaks[1:], strict=True), key=lambda one: (-one[0].batch, -one[1])
+    )
+    return Scripts(
+        before_bytes=(tapes.made or tapes.steps[0].tape).before_bytes,
+        made=made,
+        first=scripts[0],
+        later=tuple(script for script, _ in later) or (scripts[0],),
+        batch_law=laws.of_batch(),
+    )
+
+
+class _Laws:
+    """The law of each allocation that was seen at several sizes."""
+
+    def __init__(self, tapes: StepTapes) -> None:
+        self._batch_bytes = tapes.batch_bytes
+        self._compiled = tapes.compiled
+        self._seen: dict[Key, dict[int, int]] = defaultdict(dict)
+        for number, step in enumerate(tapes.steps):
+            for event, key in _keyed(step.tape):
+                # The first step also prepares its graph: another one of its size goes before.
+                if number or step.batch not in self._seen[key]:
+                    self._seen[key][step.batch] = step.tape.requested_bytes[event]
+
+    def of_batch(self) -> Law:
+        """Give the law of the data itself."""
+        return _line(self._batch_bytes) if self._batch_bytes else Law(0)
+
+    def of(self, key: Key, tape: Tape, event: int, batch: int, *, stays: bool) -> Law | Curve:
+        """Give the law of one allocation that was made at that batch size."""
+        requested = tape.requested_bytes[event]
+        if not batch:
+            return Law(requested)
+        if self._is_compiled(batch, requested):
+            return Curve(self._compiled)
+        seen = self._seen[key]
+        if len(seen) > 1:
+            return _line({**seen, batch: requested})
+        shape, _ = tape.tensors[tape.tensor_numbers[event]]
+        is_of_batch = not stays and any(size and size % batch == 0 for size in shape or ())
+        return Law(0, requested / batch) if is_of_batch else Law(requested)
+
+    def _is_compiled(self, batch: int, requested: int) -> bool:
+        return any(
+            size.batch == batch and size.temporary_bytes == requested for size in self._compiled
+        )
+
+
+def _line(points: Mapping[int, int]) -> Law:
+    """Draw a line through the two largest sizes; what shrinks with the batch counts as fixed."""
+    *_, (small, few), (large, many) = sorted([(0, 0), *points.items()])
+    slope = (many - few) / (large - small)
+    return Law(many - slope * large, slope) if slope > 0 else Law(many)
+
+
+def _keyed(tape: Tape) -> Iterator[tuple[int, Key]]:
+    """Give each allocation's event, and what it is told by."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for event, size in enumerate(tape.bytes):
+        if size > 0:
+            kind = (tape.ops[tape.op_numbers[event]], tape.temporary[event])
+            counts[kind] += 1
+            yield event, (*kind, counts[kind])
+
+
+def _script(batch: int, tape: Tape, laws: _Laws, left: dict[int, Allocation]) -> Script:
+    """Rewrite one tape; `left` has by address what earlier ones left, and is brought up to date."""
+    staying = _staying(tape)
+    allocations: list[Allocation] = []
+    events: list[int] = []
+    inherited: list[Law | Curve] = []
+    count = sum(size > 0 for size in tape.bytes)
+    live: dict[int, int] = {}
+    keys = dict(_keyed(tape))
+    for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
+        if size > 0:
+            law = laws.of(keys[event], tape, event, batch, stays=event in staying)
+            live[address] = len(allocations)
+            events.append(len(allocations))
+            is_weight = not batch and event in staying
+            allocations.append(_allocation(tape, event, law, is_weight=is_weight))
+        elif address in live:
+            events.append(~live.pop(address))
+        elif address in left:
+            events.append(count + len(inherited))
+            inherited.append(left.pop(address).law)
+    left.update((address, allocations[number]) for address, number in live.items())
+    return Script(batch, tuple(allocations), tuple(events), tuple(inherited))
+
+
+def _staying(tape: Tape) -> frozenset[int]:
+    """Find the allocations that are not freed on their own tape."""
+    live: dict[int, int] = {}
+    for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
+        if size > 0:
+            live[address] = event
+        else:
+            live.pop(address, None)
+    return frozenset(live.values())
+
+
+def _allocation(tape: Tape, event: int, law: Law | Curve, *, is_weight: bool) -> Allocation:
+    op = tape.op_numbers[event]
+    role = tape.roles[op]
+    if is_weight and role.kind not in {"weights", "optimizer slots"}:
+        role = OpRole("weights", role.layer)  # what is there before the first step, and stays
+    return Allocation(law, tape.ops[op], role, tape.tensors[tape.tensor_numbers[event]])
+
+
+def _neighbours(known: Sequence[CompiledSize], batch: int) -> tuple[CompiledSize, CompiledSize]:
+    """Give the two known sizes around a batch, or the two at the end that it lies beyond."""
+    ordered = sorted(known, key=lambda size: size.batch)
+    if len(ordered) == 1:
+        return ordered[0], ordered[0]
+    after = next((n for n, size in enumerate(ordered) if size.batch >= batch), len(ordered) - 1)
+    after = max(after, 1)
+    return ordered[after - 1], ordered[after]

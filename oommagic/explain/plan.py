@@ -7,13 +7,13 @@ the figure, and how far they lie apart goes into the range.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from oommagic.errors import PlanError
 from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsals
 from oommagic.explain.scaling import Scripts, scripts_of
-from oommagic.forecasts import Rows, planned
+from oommagic.forecasts import Limit, Rows, planned
 from oommagic.recording import StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
 from oommagic.units import GIB, format_bytes
@@ -34,14 +34,6 @@ _RESERVE = 0.02
 """Of the peak: room that a rehearsal under the limit has to leave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """What a step has to fit into, and who says so."""
-
-    bytes: int
-    source: str
-
-
 class Plan:
     """What one step takes of the device, for any batch size."""
 
@@ -57,7 +49,7 @@ class Plan:
             forecast = replace(
                 forecast,
                 limit_bytes=limit.bytes,
-                limit_source=limit.source,
+                limit_source=limit.name,
                 max_batch=largest,
             )
         self.forecast = forecast
@@ -180,7 +172,7 @@ def _forecast(tapes: StepTapes, rows: Rows, elapsed_s: float) -> Forecast:
         title=tapes.title,
         task=tapes.task,
         device=tapes.device,
-        rows=rows,
+        rows=tuple(rows),
         ran=ran,
         fixed_bytes=max(last.peak_bytes - sample * last.batch, 0),
         sample_bytes=sample,

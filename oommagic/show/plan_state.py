@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oommagic.devices import Card
+from oommagic.forecasts import Limit, rows_of
 from oommagic.report import Forecast, HoldingKind, PlannedBatch
 from oommagic.show.characters import label
 from oommagic.show.holdings import kind_name
-from oommagic.forecasts import Limit, rows_of
 from oommagic.show.plan_view import (
     KINDS,
     SizeRow,

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from oommagic.report import BatchTrial, Forecast, HoldingKind, PlannedBatch
-from oommagic.show.characters import cut, label, visible
-from oommagic.show.holdings import Part, kind_parts
 from oommagic.forecasts import (
     Fit,
     Limit,
@@ -20,6 +17,9 @@ from oommagic.forecasts import (
     rows_of,
     trial_of,
 )
+from oommagic.report import BatchTrial, Forecast, HoldingKind, PlannedBatch
+from oommagic.show.characters import cut, label, visible
+from oommagic.show.holdings import Part, kind_parts
 from oommagic.show.view import Fact
 from oommagic.units import format_bytes, format_seconds
 

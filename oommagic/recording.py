@@ -71,7 +71,7 @@ class OpRole:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What an earlier tape of the run has seen being handed out, and not given back."""
+    """What an earlier tape has seen being handed out, and not given back."""
 
     address: int
     bytes: int
@@ -81,6 +81,8 @@ class Left:
     shape: tuple[int, ...] | None
     dtype: str
     time_s: float
+    is_of_this_run: bool = True
+    """Else much may have happened since: it only tells how large a chunk was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,10 @@ class Tape:
     """Whether it lasted until the run ended; else the run went on without it."""
     left: tuple[Left, ...] = ()
     """By earlier tapes; it may have been given back when nothing was recorded."""
+    held_before: "tuple[Held, ...] | None" = None
+    """By names when it began; None if that was when the run began, or nobody looked."""
+    held_after: "tuple[Held, ...] | None" = None
+    """By names when it ended; None if that was when the run ended, or nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)

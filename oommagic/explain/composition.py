@@ -128,7 +128,7 @@ def _composition(
     tape: Tape, event: int, called: Literal["peak", "failure"], known: _Known
 ) -> Composition:
     moment = moment_after(tape, event)
-    before, after = _on(tape.device, known.before), _on(tape.device, known.after)
+    before, after = _names_at_its_ends(tape, known)
     owners = owners_at(tape, moment, before, after)
     step = _compiled_step(tape, moment.taped, known.hints.compiled)
     opened = [] if step is None else list(_opened(*step))
@@ -144,6 +144,13 @@ def _composition(
         source="compiled buffers" if opened else "tape",
         note="" if step is None else step[1].note,
     )
+
+
+def _names_at_its_ends(tape: Tape, known: _Known) -> tuple[list[Held], list[Held]]:
+    """Give what names held when the tape began and ended, else when the run did."""
+    before = known.before if tape.held_before is None else tape.held_before
+    after = known.after if tape.held_after is None else tape.held_after
+    return _on(tape.device, before), _on(tape.device, after)
 
 
 def _compiled_step(

@@ -111,7 +111,12 @@ def _fits(tape: Tape, held: Held, chunk: Chunk) -> bool:
     start = held.address - chunk.address
     if start + held.bytes > chunk.bytes:
         return False
-    return tape.is_whole or (start == 0 and held.bytes == chunk.requested_bytes)
+    return _ends_with_names(tape) or (start == 0 and held.bytes == chunk.requested_bytes)
+
+
+def _ends_with_names(tape: Tape) -> bool:
+    """Tell whether names were looked up when the tape ended, not when the run went on."""
+    return tape.is_whole or tape.held_after is not None
 
 
 def _batches(tape: Tape, moment: Moment, held: Iterable[Held]) -> dict[int, Held]:
@@ -166,7 +171,7 @@ def _claims(
             yield Claim(held, chunk_bytes(held), 1 if is_there_still else 2)
     for held in after:
         # Where the tape was cut short, this may have come after it, unless it is of a kind to last.
-        is_older = tape.is_whole or held.kind in LASTING
+        is_older = _ends_with_names(tape) or held.kind in LASTING
         if held.address and held.address not in moment.first_events and is_older:
             yield Claim(held, chunk_bytes(held), 3)
 
@@ -175,6 +180,8 @@ def _left_claims(tape: Tape, moment: Moment) -> Iterator[Claim]:
     """Find what earlier tapes have seen being handed out, and this one not before the moment."""
     freed_later = {chunk.address: chunk for chunk in moment.earlier}
     for left in tape.left:
+        if not left.is_of_this_run:
+            continue
         chunk = freed_later.get(left.address)
         if chunk is None and left.address in moment.first_events:
             continue

@@ -7,6 +7,7 @@ own dump of a failure.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from oommagic.measure.interrupts import InterruptsPassedOn
 from oommagic.own_builtins import keep_builtins
@@ -52,7 +53,8 @@ class Witness:
         """Gather nothing yet; without steps there is no tape, whose work is done `aside`."""
         self._namespace = namespace
         self._compile_s = compile_s
-        self._taping = Taping(Limits(steps=tape_steps), aside) if tape_steps else None
+        limits, held_now = Limits(steps=tape_steps), partial(held_by, namespace)
+        self._taping = Taping(limits, aside, held_now=held_now) if tape_steps else None
         self._dumps = DumpFolder()
         self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
         self._held_before: tuple[Held, ...] = ()

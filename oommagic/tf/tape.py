@@ -6,8 +6,9 @@ until some function has run a few times, until eager code has run for a moment, 
 written a lot. What is told of here as a *recording* is one such while.
 
 The first call of a function prepares its graph, which for a large one takes many more allocations
-than a step. The recording begins again until that is over: what was there before is known by the
-names that hold it.
+than a step. The recording begins again until that is over, and what came before that call is a
+recording of its own. What the notebook's names hold is looked up then, and when the recording
+ends: both by the program's own thread, while no function runs that could change it.
 
 A cell that trains may do other things first. So the recording that ends before any function has
 run is not the last: the next begins at the first call of a function that was not recorded yet
@@ -25,6 +26,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
 from oommagic.own_builtins import keep_builtins
@@ -39,7 +41,7 @@ from oommagic.tf.profiler import (
     is_there,
 )
 from oommagic.tf.tape_bounds import Limits, Progress
-from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
+from oommagic.tf.tape_reader import NamesThen, Taped, read_tapes, worth_keeping
 from oommagic.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from oommagic.recording import Tape
+    from oommagic.recording import Held, Tape
 
 keep_builtins(globals())
 
@@ -64,10 +66,16 @@ class Taping:
         self,
         limits: Limits | None = None,
         aside: "Callable[[OwnWork], AbstractContextManager[object]]" = nullcontext,
+        *,
+        held_now: "Callable[[], tuple[Held, ...]]" = tuple,
     ) -> None:
-        """Look at nothing yet; what is recorded will be saved `aside`."""
+        """Look at nothing yet; what is recorded will be saved `aside`.
+
+        `held_now` tells what the notebook's names hold.
+        """
         self._limits = limits or Limits()
         self._aside = aside
+        self._held_now = held_now
         self._took_bytes = self._gave_back_bytes = 0
         self._phase: Literal["waiting", "recording", "armed", "over"] = "waiting"
         self._guard = Lock()  # whoever starts or ends a recording holds it
@@ -170,7 +178,7 @@ class Taping:
         arenas = [name for name in names if arena.owns(shorts[name]) and arena.trusts(shorts[name])]
         return (*gpus, *arenas)
 
-    def _record(self) -> None:
+    def _record(self, names: NamesThen | None = None) -> None:
         """Start a recording, if nobody else's profiler runs."""
         with self._guard:
             if self._phase != "armed":
@@ -180,7 +188,7 @@ class Taping:
             except ProfilerBusyError:
                 self._give_way()
                 return
-            self._progress = Progress(self._limits, self._in_use)
+            self._progress = Progress(self._limits, self._in_use, names)
             self._phase = "recording"
 
     def _started_session(self) -> ProfilerSession:
@@ -193,7 +201,7 @@ class Taping:
         return session
 
     def _record_again(self, progress: Progress) -> None:
-        """Throw away what was recorded so far, and go on.
+        """Keep what came before the call that prepares a graph, throw away the rest, and go on.
 
         To prepare a large graph takes as many allocations as a hundred steps, none of which
         stays; a tape of them all would be the largest thing in memory.
@@ -201,7 +209,10 @@ class Taping:
         with self._guard:
             if self._session is None or self._progress is not progress:
                 return
-            self._session.discard()
+            if progress.names_at_call is progress.names_before:
+                self._session.discard()
+            else:
+                self._keep(self._session, progress, progress.names_at_call)
             try:
                 self._session = self._started_session()
             except ProfilerBusyError:
@@ -229,13 +240,20 @@ class Taping:
             session, self._session = self._session, None
             progress, self._progress = self._progress, None
             if session is not None and progress is not None:
-                self._keep(session, progress, is_end=is_end)
+                self._keep(session, progress, progress.names_after, is_end=is_end)
             if self._phase == "recording":
                 self._phase = "armed"
             if self._phase == "armed" and len(self._taped) >= self._limits.recordings:
                 self._put_back()
 
-    def _keep(self, session: ProfilerSession, progress: Progress, *, is_end: bool) -> None:
+    def _keep(
+        self,
+        session: ProfilerSession,
+        progress: Progress,
+        names_after: NamesThen | None,
+        *,
+        is_end: bool = False,
+    ) -> None:
         with ExitStack() as discarding:
             discarding.callback(session.discard)
             file = self._saved(session)
@@ -252,6 +270,8 @@ class Taping:
                 started_s=session.started_s,
                 steps=tuple(progress.steps),
                 is_whole=is_end,
+                names_before=progress.names_before,
+                names_after=names_after,
             )
             self._taped.append(taped)
             discarding.pop_all()
@@ -297,8 +317,11 @@ class Taping:
 
     def _on_begin(self, name: str) -> None:
         """A function is about to run, in the program's own thread."""
-        if self._phase == "armed" and name not in self._known:
-            self._record()
+        progress = self._progress
+        if progress is not None and progress.is_between_calls and name not in progress.names:
+            progress.names_at_call = self._names_now()
+        elif self._phase == "armed" and name not in self._known:
+            self._record(self._names_now())
         progress = self._progress
         if progress is not None:
             progress.call_began(name)
@@ -306,7 +329,15 @@ class Taping:
     def _on_end(self, name: str, began_s: float, ended_s: float) -> None:
         progress = self._progress
         if progress is not None and progress.call_ended(name, began_s, ended_s):
+            if progress.is_between_calls:
+                progress.names_after = self._names_now()
             self._save_soon()
+
+    def _names_now(self) -> NamesThen | None:
+        try:
+            return NamesThen(self._held_now(), perf_counter())
+        except MemoryError:  # the program may still have room for what it is about to do
+            return None
 
     def _read(self, origin_s: float) -> "tuple[Tape, ...]":
         if not self._taped:
@@ -363,4 +394,10 @@ def _since(recordings: "Iterable[Taped]", origin_s: float) -> "Iterator[Taped]":
             mark_s=taped.mark_s - origin_s,
             started_s=taped.started_s - origin_s,
             steps=tuple(steps),
+            names_before=_moved(taped.names_before, origin_s),
+            names_after=_moved(taped.names_after, origin_s),
         )
+
+
+def _moved(names: NamesThen | None, origin_s: float) -> NamesThen | None:
+    return None if names is None else replace(names, time_s=names.time_s - origin_s)

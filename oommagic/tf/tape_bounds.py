@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter
 from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from oommagic.own_builtins import keep_builtins
 from oommagic.tf.tape_size import TapeSize
+
+if TYPE_CHECKING:
+    from oommagic.tf.tape_reader import NamesThen
 
 keep_builtins(globals())
 
@@ -48,11 +51,16 @@ class Progress:
     clock, at the allocators and at what the program's threads do.
     """
 
-    def __init__(self, limits: Limits, in_use: Callable[[], int]) -> None:
+    def __init__(
+        self, limits: Limits, in_use: Callable[[], int], names_before: "NamesThen | None"
+    ) -> None:
         """Count from now on; `in_use` tells what the devices' allocators have handed out."""
         self.names: set[str] = set()
         self.steps: list[tuple[float, float, str]] = []
         self.shortness = ""
+        self.names_before = self.names_at_call = names_before
+        """What the notebook's names held when this began, and when a new function was called."""
+        self.names_after: NamesThen | None = None
         self._limits = limits
         self._counts: Counter[str] = Counter()
         self._running = 0
@@ -60,6 +68,11 @@ class Progress:
         self._began_s = self._looked_s = perf_counter()
         self._eager_s = self._making_s = 0.0
         self._size = TapeSize(in_use)
+
+    @property
+    def is_between_calls(self) -> bool:
+        """Whether no function runs."""
+        return not self._running
 
     def call_began(self, name: str) -> None:
         """A function begins."""
@@ -85,6 +98,7 @@ class Progress:
     def begin_again(self) -> None:
         """Forget what was recorded so far."""
         self.steps.clear()
+        self.names_before = self.names_at_call
         self._size.begin_again()
 
     def look(self) -> Finding:

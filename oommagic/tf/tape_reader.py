@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
-from oommagic.recording import Left, OpRole, Tape
+from oommagic.recording import Held, Left, OpRole, Tape
 from oommagic.tf import layers
 
 keep_builtins(globals())
@@ -64,8 +64,21 @@ _WORKSPACE = "temp"
 # So many events are read at a time: they fit into the processor's cache.
 _BATCH = 1 << 15
 
+# Of chunks from earlier runs only the size is of use, and only where it is not the usual one.
+_WORTH_REMEMBERING_BYTES = 4096
+_living: defaultdict[str, dict[int, Left]] = defaultdict(dict)
+"""What the tapes of this process have seen being handed out, by device and address."""
+
 _ARENA = re.compile(r"bfc_cpu_allocator_for_gpu|cpu_bfc|bfc_cpu.*")
 _GPU = re.compile(r"GPU_(\d+)_bfc")
+
+
+@dataclass(frozen=True, slots=True)
+class NamesThen:
+    """What the notebook's names held at one moment."""
+
+    held: tuple[Held, ...]
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,9 @@ class Taped:
     started_s: float
     steps: tuple[Step, ...]
     is_whole: bool
+    names_before: NamesThen | None = None
+    names_after: NamesThen | None = None
+    """What was recorded later is left out: it may have moved what they held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +137,8 @@ def read_tapes(taped: Taped, role_of: RoleOf = layers.role_of) -> tuple[Tape, ..
         return ()
     plane = _with_more_ops(plane)
     columns = _read_events(data, plane, taped)
+    if taped.names_after is not None:
+        columns = _until(columns, taped.names_after.time_s)
     return tuple(_tapes(columns, plane.stat_names, taped, role_of)) if columns else ()
 
 
@@ -255,6 +273,14 @@ def _read_events(data: bytes, plane: _Plane, taped: Taped) -> dict[str, Any]:
     return whole
 
 
+def _until(columns: Mapping[str, Any], time_s: float) -> dict[str, Any]:
+    """Leave out what came after that time."""
+    if not columns:
+        return {}
+    kept = columns["times_s"] <= time_s
+    return {name: column[kept] for name, column in columns.items()}
+
+
 def _kinds(plane: _Plane, mark: str) -> _Kinds:
     by_name = {name: number for number, name in plane.event_names.items()}
     wanted = {by_name[name]: name == _FREE for name in (_ALLOCATION, _FREE) if name in by_name}
@@ -375,7 +401,17 @@ def _tapes(
             order = here[np.argsort(columns["times_s"][here], kind="stable")]
             own = {name: column[order] for name, column in columns.items()}
             tape = _tape(device, own, texts, role_of)
-            yield replace(tape, steps=taped.steps, is_whole=taped.is_whole)
+            yield replace(
+                tape,
+                steps=taped.steps,
+                is_whole=taped.is_whole,
+                held_before=_held(taped.names_before),
+                held_after=_held(taped.names_after),
+            )
+
+
+def _held(names: NamesThen | None) -> tuple[Held, ...] | None:
+    return None if names is None else names.held
 
 
 def _device_of(allocator: str) -> str:
@@ -460,9 +496,14 @@ def worth_keeping(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
 
 def _with_left(tapes: Sequence[Tape]) -> Iterator[Tape]:
     """Add to each tape what the earlier ones of its device left behind."""
-    living: dict[str, dict[int, Left]] = defaultdict(dict)
+    for device, left in _living.items():
+        _living[device] = {
+            address: replace(one, is_of_this_run=False)
+            for address, one in left.items()
+            if one.bytes - one.requested_bytes >= _WORTH_REMEMBERING_BYTES
+        }
     for tape in tapes:
-        left = living[tape.device]
+        left = _living[tape.device]
         yield replace(tape, left=tuple(left.values()))
         allocated: dict[int, int] = {}
         for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):

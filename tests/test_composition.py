@@ -17,7 +17,7 @@ from oommagic.explain.composition import (
     composition_at_peak,
     composition_of_names,
 )
-from oommagic.recording import Held, OpRole, Tape
+from oommagic.recording import Held, Left, OpRole, Tape
 from oommagic.report import Composition, Failure, HoldingKind
 from oommagic.units import KIB, MIB
 
@@ -272,17 +272,41 @@ def test_a_name_without_an_address_counts_once_and_only_if_it_was_there_before()
     assert not bytes_by_owner(composition_at_peak(tape, [], [text]))
 
 
-def test_weights_that_a_step_moved_are_named_where_they_lay_before() -> None:
+def test_a_tape_goes_by_what_names_held_when_it_began_and_ended() -> None:
     allocator = Allocator()
-    old = allocator.take(8192, op=_EAGER)
-    other = allocator.take(64 * KIB, op=_LAYER)
-    allocator.give_back(other)
+    old = allocator.take(8192, taped=False)
+    losses = allocator.take(2048, taped=False)
     new = allocator.take(8192, op=_UPDATE)
     allocator.give_back(old)
-    after = [replace(held(new, "weights", "model"), layer="dense")]
-    composition = composition_at_peak(allocator.tape(), [], after)
-    assert bytes_by_owner(composition) == {"model": 8192}
-    assert [one.layer for one in composition.holdings if one.kind == "weights"] == ["dense"]
+    tape = replace(
+        allocator.tape(is_whole=False),
+        held_before=(held(old, "weights", "model"), held(losses, owner="losses[0]")),
+        held_after=(held(new, "weights", "model"), held(losses, owner="losses[0]")),
+    )
+    # By the end of the run they lie elsewhere.
+    later = [Held("model", "weights", DEVICE, 99 * SLOT, 8192)]
+    composition = composition_at_peak(tape, [], later)
+    assert bytes_by_owner(composition) == {"model": 2 * 8192, "losses[0]": 2048}
+    assert "unknown" not in {one.kind for one in composition.holdings}
+
+
+def test_what_an_earlier_run_saw_tells_how_large_a_chunk_is_and_not_whose() -> None:
+    allocator = Allocator()
+    rows = allocator.take(64 * KIB, slack=100, taped=False)
+    gone = allocator.take(32 * KIB, taped=False)
+    allocator.take(4096, op=_LAYER)
+    seen = [
+        Left(one.address, one.bytes, one.requested, "Op", OpRole("data", "old"), None, "", 0.0)
+        for one in (rows, gone)
+    ]
+    tape = replace(allocator.tape(), left=tuple(replace(one, is_of_this_run=False) for one in seen))
+    composition = composition_at_peak(tape, [held(rows, "data", "dataset")], [])
+    assert {(one.kind, one.owner or one.layer, one.bytes) for one in composition.holdings} == {
+        ("data", "dataset", 64 * KIB),
+        ("rounding", "dataset", 100 * 256),
+        ("activations", "dense", 4096),
+        ("unknown", "", 32 * KIB),
+    }
 
 
 def test_a_batch_is_told_as_rows_of_the_one_data_set_that_has_such() -> None:
@@ -361,14 +385,14 @@ def test_a_peak_that_the_tape_missed_is_told() -> None:
     tape = replace(allocator.tape(is_whole=False), steps=steps)
     assert composition_at_peak(tape, [], [], 2 * MIB).note == ""
     assert composition_at_peak(tape, [], [], 5 * MIB).note == (
-        "At the highest point of the first 3 steps: 2.00 MB. The peak of the whole run was "
-        "5.00 MB, when nothing was recorded."
+        "At the highest point of the 3 steps that were recorded: 2.00 MB. "
+        "The peak of the whole run was 5.00 MB, when nothing was recorded."
     )
     late = composition_at_failure(tape, [], [], RUN_OUT)
     assert late.moment == "peak"
     assert late.note == (
-        "At the highest point of the first 3 steps: 2.00 MB. It ran out later, when nothing "
-        "was recorded."
+        "At the highest point of the 3 steps that were recorded: 2.00 MB. "
+        "It ran out later, when nothing was recorded."
     )
 
 

@@ -114,8 +114,8 @@ def _on(device: str, held: Iterable[Held]) -> list[Held]:
 def _recorded_part(tape: Tape, bytes_: int) -> str:
     """Say of which part of the run the figures are."""
     steps = max(Counter(name for _, _, name in tape.steps).values(), default=0)
-    part = {0: "of what was recorded", 1: "of the first step"}.get(
-        steps, f"of the first {steps} steps"
+    part = {0: "of what was recorded", 1: "of the step that was recorded"}.get(
+        steps, f"of the {steps} steps that were recorded"
     )
     return f"At the highest point {part}: {format_bytes(bytes_)}."
 

@@ -1,14 +1,14 @@
 """Lays the notebook's names over the memory of one moment: which name held which chunk.
 
-The names were looked up when the run began and when it had ended, the moment lies between. A name
-is believed where its address says so: the chunk was there at both times and never freed between.
-Variables may have moved meanwhile: then the tape says from where to where.
+The names were looked up when the tape began and when it had ended, or else when the run did; the
+moment lies between. A name is believed where its address says so: the chunk was there at that time
+and was not freed in between. Variables may have moved meanwhile: then the op that made their last
+buffer made the others too.
 """
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oommagic.explain.replay import Chunk, Moment
@@ -64,17 +64,7 @@ def owners_at(tape: Tape, moment: Moment, before: Sequence[Held], after: Sequenc
         held = makers.get(_maker(tape, chunk))
         if held is not None:
             owners.setdefault(chunk.address, held)
-    claims = list(apart([*_claims(tape, moment, before, after), *_left_claims(tape, moment)]))
-    named = [*owners.values(), *(claim.held for claim in claims)]
-    claimed = {claim.held.address for claim in claims}
-    unnamed = [chunk for chunk in moment.earlier if chunk.address not in claimed] + [
-        chunk for chunk in moment.taped if chunk.address not in owners and _is_eager(tape, chunk)
-    ]
-    for chunk, held in _moved(tape, unnamed, named, makers):
-        if chunk.began < 0:
-            claims.append(Claim(held, chunk.bytes))
-        else:
-            owners[chunk.address] = held
+    claims = apart([*_claims(tape, moment, before, after), *_left_claims(tape, moment)])
     return Owners({**_batches(tape, moment, [*before, *after]), **owners}, tuple(claims))
 
 
@@ -212,10 +202,6 @@ def _maker(tape: Tape, chunk: Chunk) -> _Maker:
     return tape.op_numbers[chunk.began], chunk.requested_bytes
 
 
-def _is_eager(tape: Tape, chunk: Chunk) -> bool:
-    return "/" not in tape.ops[tape.op_numbers[chunk.began]]
-
-
 def _makers(tape: Tape, after: Sequence[Held]) -> dict[_Maker, Held]:
     """Tell which ops of a graph make the new values of which variable.
 
@@ -235,53 +221,3 @@ def _makers(tape: Tape, after: Sequence[Held]) -> dict[_Maker, Held]:
         if found.setdefault(maker, held) is not held:
             doubtful.add(maker)
     return {maker: held for maker, held in found.items() if maker not in doubtful}
-
-
-def _moved(
-    tape: Tape, unnamed: Iterable[Chunk], named: Iterable[Held], makers: Mapping[_Maker, Held]
-) -> Iterator[tuple[Chunk, Held]]:
-    """Find where variables lay before a step first gave them a new buffer.
-
-    Such a chunk has the variable's size, was there when its new buffer was made, and was freed
-    after that. Of several variables of one size only their common owner is told.
-    """
-    found = Counter(_identity(held) for held in named)
-    awaited: dict[int, list[tuple[int, Held]]] = defaultdict(list)
-    for maker, held in makers.items():
-        if found[_identity(held)] > 0:
-            found[_identity(held)] -= 1
-        else:
-            awaited[held.bytes].append((_first_made(tape, maker), held))
-    left: dict[int, list[Chunk]] = defaultdict(list)
-    for chunk in unnamed:
-        if chunk.ended is not None and chunk.requested_bytes in awaited:
-            left[chunk.requested_bytes].append(chunk)
-    for size, chunks in left.items():
-        yield from _matched(chunks, awaited[size])
-
-
-def _identity(held: Held) -> Hashable:
-    return held.owner, held.kind, held.layer, held.bytes
-
-
-def _first_made(tape: Tape, maker: _Maker) -> int:
-    op, requested = maker
-    event = tape.op_numbers.index(op)
-    while tape.bytes[event] <= 0 or tape.requested_bytes[event] != requested:
-        event = tape.op_numbers.index(op, event + 1)
-    return event
-
-
-def _matched(
-    chunks: Iterable[Chunk], awaited: Iterable[tuple[int, Held]]
-) -> Iterator[tuple[Chunk, Held]]:
-    """Give each variable, in the order of their new buffers, the chunk that was freed next."""
-    waiting = sorted(awaited, key=lambda one: one[0])
-    if len({(held.owner, held.kind) for _, held in waiting}) > 1:
-        return
-    left = sorted(chunks, key=lambda chunk: chunk.ended or 0)
-    for made, held in waiting:
-        old = next((one for one in left if one.began < made < (one.ended or 0)), None)
-        if old is not None:
-            left.remove(old)
-            yield old, held if len(waiting) == 1 else replace(held, layer="")

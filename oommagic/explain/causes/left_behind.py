@@ -9,6 +9,7 @@ from oommagic.report import RuledOut
 from oommagic.units import format_bytes
 
 _NAMED_AT_MOST = 3
+_LEAST_BESIDE_LARGEST = 0.05
 
 
 def left_behind(case: Case) -> Judgement:
@@ -41,7 +42,10 @@ def _why_not_left(account: Account) -> str:
 
 
 def _named(account: Account) -> list[tuple[str, int]]:
-    return [(name, size) for name, size in account.left if name]
+    """Give the names that hold most of it, the largest first; small change is none of it."""
+    named = [(name, size) for name, size in account.left if name]
+    least = max((size for _, size in named), default=0) * _LEAST_BESIDE_LARGEST
+    return [(name, size) for name, size in named if size >= least]
 
 
 def _largest_owner(account: Account) -> str:

@@ -18,3 +18,20 @@ class ReportFileError(OommagicError):
 
 class DeviceRequestError(OommagicError):
     """A training device was asked for that cannot be set up any more, or at all."""
+
+
+class CannotTravelError(OommagicError):
+    """Something cannot be sent to a child process."""
+
+    def __init__(self, what: str, why: str) -> None:
+        """Name the thing as the user would write it, and say why, and what would help."""
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.what} cannot be sent to a child process: {self.why}"
+
+
+class PlanError(OommagicError):
+    """No plan can be made of what was given."""

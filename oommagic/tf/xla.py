@@ -125,6 +125,24 @@ def compiled_step(
     return NotCompiled(reasons[0] if reasons else _no_match(requested_bytes))
 
 
+def last_number() -> int:
+    """Give the number of the newest compiled function: those traced later have larger ones."""
+    return max(map(_number, _candidates("")), default=0)
+
+
+def temporary_bytes(since: int, batch: int, budget_s: float = DEFAULT_BUDGET_S) -> int | None:
+    """Give what the functions that were traced since ask the allocator for, at a batch size.
+
+    None where nothing was compiled, or where it cannot be told within `budget_s`. Nothing runs.
+    """
+    search = _Search(0, frozenset(), time.monotonic() + budget_s)
+    new = [candidate for candidate in _candidates("") if _number(candidate) > since]
+    try:
+        return max((search.asked_at(candidate, batch) for candidate in new), default=None)
+    except _CannotCompileError:
+        return None
+
+
 @dataclass(slots=True)
 class _Search:
     """Looks for the shapes at which a function asks for so many bytes."""
@@ -142,6 +160,13 @@ class _Search:
             if self._fits(program):
                 return program, took_s
         return None if known else self._by_size(candidate)
+
+    def asked_at(self, candidate: _Candidate, batch: int) -> int:
+        """Give the bytes that it asks for at a batch size; it may have been traced for one only."""
+        shapes = _batched(candidate.data, batch)
+        if not any(None in shape for shape, _ in candidate.data):
+            raise _CannotCompileError(f"{_plain(candidate.name)} was traced for one size only.")
+        return _asked(self._compile(candidate, shapes)[0])
 
     def _by_size(self, candidate: _Candidate) -> tuple[Any, float] | None:
         """Find the batch size from the bytes alone.

@@ -13,17 +13,22 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from oommagic.block import profile
+    from oommagic.explain.plan import Plan
+    from oommagic.planning import max_batch, plan
     from oommagic.report import Report, load
     from oommagic.session import last_report, use_device, why
     from oommagic.show.figures import figure
     from oommagic.show.widgets import timeline
 
 __all__ = [
+    "Plan",
     "Report",
     "__version__",
     "figure",
     "last_report",
     "load",
+    "max_batch",
+    "plan",
     "profile",
     "timeline",
     "use_device",
@@ -32,10 +37,13 @@ __all__ = [
 
 # Where each public name lives, and what it is called there.
 _HOMES = {
+    "Plan": ("oommagic.explain.plan", "Plan"),
     "Report": ("oommagic.report", "Report"),
     "figure": ("oommagic.show.figures", "figure"),
     "last_report": ("oommagic.session", "last_report"),
     "load": ("oommagic.report", "load"),
+    "max_batch": ("oommagic.planning", "max_batch"),
+    "plan": ("oommagic.planning", "plan"),
     "profile": ("oommagic.block", "profile"),
     "timeline": ("oommagic.show.widgets", "timeline"),
     "use_device": ("oommagic.session", "use_device"),

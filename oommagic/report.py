@@ -303,12 +303,12 @@ class Forecast:
     ran: tuple[int, ...]
     """The batch sizes that really ran."""
     fixed_bytes: int
-    """What a step takes whatever the batch."""
+    """What stays from step to step whatever the batch: weights, slots."""
     sample_bytes: int
     """What each sample adds."""
     how: str
     """How it was made, in one sentence."""
-    elapsed_s: float
+    elapsed_s: float = 0.0
     limit_bytes: int | None = None
     limit_source: str = ""
     max_batch: int | None = None

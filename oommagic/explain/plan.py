@@ -37,13 +37,14 @@ _RESERVE = 0.02
 class Plan:
     """What one step takes of the device, for any batch size."""
 
-    def __init__(self, tapes: StepTapes, elapsed_s: float, limit: Limit | None = None) -> None:
+    def __init__(self, tapes: StepTapes, limit: Limit | None = None) -> None:
         """Rehearse steps of growing size, and find the largest that fits the limit."""
         self._scripts = scripts_of(tapes)
         self._grows = tapes.is_arena
         self._runs = _runs(self._scripts)
         rows = tuple(self._rows())
-        forecast = _forecast(tapes, rows, elapsed_s)
+        fixed_bytes = self._rehearsals(1).settled_bytes
+        forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
             largest = self._largest(rows, limit.bytes)
             forecast = replace(
@@ -164,7 +165,7 @@ def _runs(scripts: Scripts) -> int:
     return min(max((_EVENTS_A_ROW - before) // each, _FEWEST_RUNS), _MOST_RUNS)
 
 
-def _forecast(tapes: StepTapes, rows: Rows, elapsed_s: float) -> Forecast:
+def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:
     ran = tuple(sorted({step.batch for step in tapes.steps}))
     before, last = rows[-2:]
     sample = max((last.peak_bytes - before.peak_bytes) // (last.batch - before.batch), 0)
@@ -174,10 +175,9 @@ def _forecast(tapes: StepTapes, rows: Rows, elapsed_s: float) -> Forecast:
         device=tapes.device,
         rows=tuple(rows),
         ran=ran,
-        fixed_bytes=max(last.peak_bytes - sample * last.batch, 0),
+        fixed_bytes=fixed_bytes,
         sample_bytes=sample,
         how=_how(tapes, ran),
-        elapsed_s=elapsed_s,
         notes=tapes.notes,
     )
 

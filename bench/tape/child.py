@@ -75,8 +75,8 @@ WORKLOADS = {
 class Ticking:
     """A tape, and the thread that ticks for it."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.taping = Taping(limits)
+    def __init__(self) -> None:
+        self.taping = Taping()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick)
         self.taping.begin()

@@ -4,7 +4,7 @@ An allocation is told from the others of its step by its op, by whether it is sc
 by how often that op has allocated before. Seen at two sizes or more, its bytes lie on a line
 through the two largest. Seen at one size only, its shape tells: the sizes that ran are primes, so
 that a dimension that is a multiple of one is the batch's. What stays after its step, as weights
-and slots do, does not grow with the batch unless it was seen to.
+and slots do, and what has the shape of one, does not grow with the batch unless it was seen to.
 """
 
 from collections import Counter, defaultdict
@@ -106,6 +106,7 @@ class _Laws:
     def __init__(self, tapes: StepTapes) -> None:
         self._batch_bytes = tapes.batch_bytes
         self._compiled = tapes.compiled
+        self._weights = _shapes_that_stay(tapes)
         self._seen: dict[Key, dict[int, int]] = defaultdict(dict)
         for number, step in enumerate(tapes.steps):
             for event, key in _keyed(step.tape):
@@ -128,13 +129,25 @@ class _Laws:
         if len(seen) > 1:
             return _line({**seen, batch: requested})
         shape, _ = tape.tensors[tape.tensor_numbers[event]]
-        is_of_batch = not stays and any(size and size % batch == 0 for size in shape or ())
+        is_fixed = stays or not shape or shape in self._weights
+        is_of_batch = not is_fixed and any(size and size % batch == 0 for size in shape or ())
         return Law(0, requested / batch) if is_of_batch else Law(requested)
 
     def _is_compiled(self, batch: int, requested: int) -> bool:
         return any(
             size.batch == batch and size.temporary_bytes == requested for size in self._compiled
         )
+
+
+def _shapes_that_stay(tapes: StepTapes) -> frozenset[tuple[int, ...]]:
+    """Give the shapes of what outlasts its tape: weights', and so their gradients' and slots'."""
+    everything = [*([tapes.made] if tapes.made else ()), *(step.tape for step in tapes.steps)]
+    return frozenset(
+        shape
+        for tape in everything
+        for event in _staying(tape)
+        if (shape := tape.tensors[tape.tensor_numbers[event]][0])
+    )
 
 
 def _line(points: Mapping[int, int]) -> Law:

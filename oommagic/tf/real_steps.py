@@ -27,39 +27,44 @@ def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
 
 
 class _Training:
-    """Keras's function that takes an iterator, as `fit` calls it: traced once for all sizes."""
+    """Keras's function that takes an iterator, as `fit` calls it.
+
+    It is traced for each size, with the size in its shapes, as where all batches of an epoch have
+    one size: TensorFlow then leaves out what an open size takes. XLA puts the size in itself, and
+    for a function that was traced with an open one it tells of sizes that need not run.
+    """
+
+    is_prepared_anew = True
 
     def __init__(self, model: Any, sample: Sample) -> None:
         self._model = model
         self._sample = sample
-        self.is_prepared_anew = bool(model.jit_compile)
         _build_for_strategy(model, sample)
         model.make_train_function(force=True)
 
     def at(self, batch: int) -> Step:
+        if not self._model.jit_compile:
+            self._model.make_train_function(force=True)
         iterator = iter(_dataset(self._model, self._sample, batch))
         return partial(self._model.train_function, iterator)
 
 
 class _Prediction:
+    """Keras's function that takes batches, as `predict` calls it; traced likewise."""
+
+    is_prepared_anew = True
+
     def __init__(self, model: Any, sample: Sample) -> None:
         self._model = model
         self._sample = sample
-        self.is_prepared_anew = bool(model.jit_compile)
         model.make_predict_function(force=True)
-        self._trace_for_all_sizes()
 
     def at(self, batch: int) -> Step:
+        if not self._model.jit_compile:
+            self._model.make_predict_function(force=True)
         iterator = iter(_dataset(self._model, self._sample, batch))
         data = [next(iterator) for _ in range(self._model.steps_per_execution)]
         return partial(self._model.predict_function, data)
-
-    def _trace_for_all_sizes(self) -> None:
-        """Leave the batch open, or the second size would trace once more, with an open one."""
-        trace = getattr(self._model.predict_function, "get_concrete_function", None)
-        if trace is not None and not _has_strategy(self._model):
-            spec = _open_spec(self._sample.batch(1))
-            trace([spec] * self._model.steps_per_execution)
 
 
 class _Own:
@@ -86,17 +91,17 @@ def _as_given(part: Any, batch: int) -> Any:
 
 
 def _dataset(model: Any, sample: Sample, batch: int) -> Any:
-    """Give one batch again and again, under the open batch size that `fit` gives its data.
+    """Give one batch again and again.
 
     The batch is one tensor for all steps: nothing of what makes data runs beside them.
     """
     import tensorflow as tf
 
     data = _tuples(sample.batch(batch))
-    closed = tf.data.Dataset.from_tensors(data).repeat()
-    dataset = tf.data.experimental.from_variant(
-        tf.data.experimental.to_variant(closed), _open_spec(data)
-    )
+    dataset = tf.data.Dataset.from_tensors(data).repeat()
+    if model.jit_compile:
+        closed = tf.data.experimental.to_variant(dataset)
+        dataset = tf.data.experimental.from_variant(closed, _open_spec(data))
     return model.distribute_strategy.experimental_distribute_dataset(dataset)
 
 

@@ -11,6 +11,7 @@ _FIRST = (7, 5, 11, 13)
 _PRIMES = (11, 13, 17, 23, 29, 37, 47, 61, 79, 101, 127, 163, 211, 257, 331, 419, 541, 691, 881)
 # How often the steps run at the first size, in between, and at the largest: from much to little.
 _DESIGNS = ((4, (2, 2), 4), (4, (2,), 4), (3, (2,), 3), (3, (), 3), (3, (), 2), (2, (), 2))
+_MOST_MORE = 3
 QUICK_S = 1.5
 """More is not spent on steps that are quick."""
 _LEAST_STRIDE = 1.5
@@ -50,9 +51,10 @@ def next_sizes(pace: Pace, left_s: float, sides: frozenset[int]) -> tuple[tuple[
     return ()
 
 
-def smallest_next(pace: Pace, sides: frozenset[int]) -> tuple[tuple[int, int], ...]:
-    """Give one step at the next size, whatever it takes."""
-    return ((pace.batch, 0), *((size, 1) for size in _usable(pace, sides)[:1]))
+def more_at_first(pace: Pace, left_s: float) -> tuple[tuple[int, int], ...]:
+    """Where another size takes too long: a few steps more, and shapes tell what is the batch's."""
+    affordable = int(left_s / (pace.step_s + pace.fixed_s))
+    return ((pace.batch, min(max(affordable, 1), _MOST_MORE)),)
 
 
 def _usable(pace: Pace, sides: frozenset[int]) -> list[int]:

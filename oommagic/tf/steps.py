@@ -100,7 +100,7 @@ class _Run:
     def record(self) -> StepTapes:
         device, mark = _device(), xla.last_number()
         steps = steps_of(self.subject, self.sample, self.task)
-        sides = self.sample.fixed_sides()
+        sides = self.sample.fixed_sides() | _sides(self.subject)
         first = step_sizes.first_size(sides)
         self.on_progress(f"tracing and running the first step, at batch {first}")
         step = steps.at(first)
@@ -110,9 +110,7 @@ class _Run:
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
         compiled = tuple(self._compiled(mark, first))
         due = step_sizes.next_sizes(pace, self._left_s(), sides)
-        if not due and not compiled:
-            # Without a second size nothing can be told from the first.
-            due = step_sizes.smallest_next(pace, sides)
+        due = due or step_sizes.more_at_first(pace, self._left_s())
         taped += self._taped(steps, step, due, device)
         return StepTapes(
             title=_title(self.subject),
@@ -255,6 +253,11 @@ def _most(batch: int, tape: Tape, device: _Device) -> int:
         return sys.maxsize
     grows_bytes = max(max(tape.in_use_bytes) - tape.before_bytes, 1)
     return batch * max(device.limit_bytes // 2 - tape.before_bytes, 0) // grows_bytes
+
+
+def _sides(subject: Any) -> frozenset[int]:
+    """Give the sides of a model's weights."""
+    return frozenset(side for weight in getattr(subject, "variables", ()) for side in weight.shape)
 
 
 def _title(subject: Any) -> str:

@@ -101,7 +101,7 @@ def use_device(
     `size` is bytes, or text such as 512MB; `like` names a card of `CARDS` instead. A device
     larger than the host's limit is refused.
     """
-    limit_bytes, card = _asked_size(size, like)
+    limit_bytes, card = asked_size(size, like)
     _check_size(limit_bytes, host_limit_bytes)
     limit_mb = limit_bytes // MIB
     running = current()
@@ -114,6 +114,15 @@ def use_device(
     return Arena(limit_mb * MIB, is_running=False, asked_at=asked_at, like=card)
 
 
+def environment(limit_bytes: int) -> dict[str, str]:
+    """Give the variables with which a child process has a training device of that size.
+
+    Its GPUs are hidden from it: TensorFlow would train on those.
+    """
+    limit_mb = max(1, limit_bytes // MIB)
+    return {_USE: "true", _LIMIT: str(limit_mb), _ONEDNN: "0", _GPUS: "-1"}
+
+
 def current() -> Arena | None:
     """Give this process's training device, asked for here or by the environment, if any."""
     if os.environ.get(_USE, "").lower() not in _TRUE:
@@ -124,6 +133,14 @@ def current() -> Arena | None:
     if _requests and _requests[-1].limit_mb == limit_mb:
         asked = _requests[-1]
     return Arena(limit_mb * MIB, _has_figures(), asked.asked_at, asked.like)
+
+
+def peak_bytes() -> int | None:
+    """Give this process's training device's highest point, or None while it has none."""
+    now = context.current_context()
+    if now is None or current() is None or not _has_figures():
+        return None
+    return now.get_memory_info(_DEVICE)["peak"]
 
 
 def owns(device_name: str) -> bool:
@@ -212,7 +229,8 @@ def _has_figures() -> bool:
     return True
 
 
-def _asked_size(size: str | int | None, like: str | None) -> tuple[int, str]:
+def asked_size(size: str | int | None, like: str | None) -> tuple[int, str]:
+    """Read a size, or the name of a card: its bytes, and the card's own name."""
     if (size is None) == (like is None):
         raise UsageError("Ask for one thing: a size, as in 512MB, or a card's name, as in T4.")
     if like is None:

@@ -1,0 +1,161 @@
+"""The child process: imports TensorFlow, opens the parcel, does one task, says how it went.
+
+What it says goes through a pipe of its own,
+since TensorFlow and the user's code write to standard output and standard error. When its parent
+lets go of the other pipe, or has died, the process ends.
+"""
+
+import importlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, BinaryIO, NoReturn
+
+from oommagic.errors import CannotTravelError, OommagicError
+from oommagic.trial import guard
+from oommagic.trial.outcomes import Finished, Raised, RanOut
+from oommagic.trial.wire import Progress, Refused, to_bytes
+
+_INPUT, _OUTPUT, _SCREEN = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Pipes:
+    """The two ends of the parent's, where nobody else finds them."""
+
+    orders: BinaryIO
+    answers: BinaryIO
+
+
+class _Answers:
+    """Says things to the parent."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+        self.is_opening = False
+        """Whether an error of now would come of what was sent, and not of the task."""
+
+    def progress(self, text: str) -> None:
+        """Say what goes on."""
+        self._say(Progress(text))
+
+    def finished(self, value: object) -> NoReturn:
+        """Give the task's result, and end: what TensorFlow would still tidy up takes time."""
+        self._say(Finished(value))
+        os._exit(0)
+
+    def failed(
+        self, kind: type[BaseException], error: BaseException, calls: TracebackType | None
+    ) -> NoReturn:
+        """Say which error ended the task, in place of Python, which would write it down."""
+        self._say(self._outcome(kind, error, calls))
+        os._exit(1)
+
+    def _outcome(
+        self, kind: type[BaseException], error: BaseException, calls: TracebackType | None
+    ) -> Refused | Raised | RanOut:
+        from oommagic.tf import arena, failures
+
+        if isinstance(error, OommagicError):
+            return Refused(kind.__name__, tuple(map(str, error.args)))
+        failure = failures.failure_of(error)
+        if failure is not None:
+            return RanOut(failure, arena.peak_bytes())
+        message = "".join(traceback.format_exception_only(error)).strip()
+        if self.is_opening:
+            return Refused(CannotTravelError.__name__, ("What was sent", _WHY_NOT_OPENED + message))
+        lines = "".join(traceback.format_exception(kind, error, calls))
+        return Raised(kind.__name__, message.partition(": ")[2], lines)
+
+    def _say(self, message: object) -> None:
+        self._pipe.write(to_bytes(message))
+        self._pipe.flush()
+
+
+_WHY_NOT_OPENED = "there it could not be put together again. "
+
+_Task = Callable[[Callable[[], Any], Callable[[str], None]], object]
+
+
+def _record(open_parcel: Callable[[], Any], on_progress: Callable[[str], None]) -> object:
+    """Record steps of a model: what a plan is made from."""
+    from oommagic.tf import steps
+
+    subject, sample, task = open_parcel()
+    return steps.record(subject, sample, task, on_progress)
+
+
+def _measure(open_parcel: Callable[[], Any], _on_progress: Callable[[str], None]) -> object:
+    """Run real steps at one batch size, and give their peak and their time."""
+    from oommagic.tf import steps
+
+    subject, sample, task, batch, count = open_parcel()
+    return steps.run_steps(subject, sample, task, batch, count)
+
+
+_TASKS: dict[str, _Task] = {"tapes": _record, "measure": _measure}
+
+
+def main() -> None:
+    """Do what the parent asks for."""
+    pipes = _take_pipes()
+    answers = _Answers(pipes.answers)
+    sys.excepthook = answers.failed
+    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(pipes.orders, orders), daemon=True).start()
+    guard.offer_to_be_ended()
+    for name in orders.get()["modules"]:
+        importlib.import_module(name)
+    order = orders.get()
+    guard.limit_host_memory(order["limit_bytes"])
+    answers.finished(_do(order["task"], Path(order["parcel"]), answers))
+
+
+def _do(task: str, parcel: Path, answers: _Answers) -> object:
+    def open_parcel() -> Any:
+        answers.is_opening = True
+        with parcel.open("rb") as file:
+            things = pickle.load(file)  # noqa: S301 (the parent's own)
+        answers.is_opening = False
+        return things
+
+    return _TASKS[task](open_parcel, answers.progress)
+
+
+def _take_pipes() -> _Pipes:
+    """Take the parent's pipes away from where the user's code reads and writes."""
+    pipes = _Pipes(os.fdopen(os.dup(_INPUT), "rb"), os.fdopen(os.dup(_OUTPUT), "wb"))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, _INPUT)
+    os.close(nothing)
+    os.dup2(_SCREEN, _OUTPUT)
+    return pipes
+
+
+def _listen(pipe: BinaryIO, orders: SimpleQueue[dict[str, Any]]) -> None:
+    """Pass on the parent's orders, and end the process with its parent."""
+    folder: Path | None = None
+    for line in pipe:
+        order = json.loads(line)
+        folder = Path(order["folder"])
+        orders.put(order)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    _end_all()
+
+
+def _end_all() -> NoReturn:
+    """End this process, and with it those that it started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)

@@ -1,0 +1,159 @@
+"""What travels to a child process: a model as it is, but for its weights' values.
+
+`pack` gives bytes that plain `pickle.loads` reads in the child. Code of the notebook travels by
+value (cloudpickle). Nothing of the user's is run for it, and nothing is copied that is large.
+"""
+
+import io
+import pickle
+import sys
+from functools import cache
+from mmap import mmap
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from oommagic.errors import CannotTravelError
+from oommagic.trial import rebuild, words
+from oommagic.trial.whereabouts import way_to
+from oommagic.trial.words import Call, Reduced, Word
+from oommagic.units import MIB, format_bytes
+
+_LARGE_ARRAY_BYTES = MIB
+_LARGEST_PARCEL_BYTES = 256 * MIB
+
+# What pickle raises for things that it cannot take, or what they raise themselves.
+_UNPICKLABLE = (
+    pickle.PicklingError,
+    AttributeError,
+    NotImplementedError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def pack(thing: object, *, values: bool = False, folder: Path | None = None) -> bytes:
+    """Pack a thing and all that it needs; what cannot be sent is a `CannotTravelError`.
+
+    Large weights travel without their values, unless those are wanted. Large arrays go as files
+    into the folder, and without one are refused.
+    """
+    contents = _Contents(values=values, folder=folder)
+    stream = _Stream()
+    try:
+        parts = _write(thing, contents, stream)
+    except CannotTravelError as error:
+        raise CannotTravelError(_named(contents.last, thing, error.what), error.why) from None
+    except _UNPICKLABLE as error:
+        what = f"an object of the class {type(contents.last).__qualname__}"
+        why = f"{str(error).rstrip('.')}. Have the function that uses it make it."
+        raise CannotTravelError(_named(contents.last, thing, what), why) from error
+    settings = words.settings() if "tensorflow" in sys.modules else {}
+    sent = Call(rebuild.open_parcel, settings, stream.getvalue(), parts)
+    return pickle.dumps(sent, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _write(thing: object, contents: "_Contents", stream: "_Stream") -> int:
+    """Write a thing, then what its parts hold, and say how many those are."""
+    pickler = _pickler_class()(stream, contents)
+    pickler.dump(thing)
+    parts = 0
+    while contents.waiting:
+        pickler.dump(contents.waiting.pop())
+        parts += 1
+    return parts
+
+
+def _named(culprit: object, thing: object, what: str) -> str:
+    """Say what it is that cannot be sent, by the names that lead to it if there are any."""
+    roots = thing if isinstance(thing, tuple) else (thing,)
+    way = way_to(culprit, tuple((_root_name(root), root) for root in roots))
+    return f"`{way}`, {what}," if way else what[:1].upper() + what[1:]
+
+
+def _root_name(root: object) -> str:
+    if isinstance(root, FunctionType):
+        return root.__name__
+    return "model" if words.is_model(root) else type(root).__name__
+
+
+class _Contents:
+    """What is in a parcel so far, and what is still to come."""
+
+    def __init__(self, *, values: bool, folder: Path | None) -> None:
+        self.values = values
+        self.waiting: list[tuple[object, object, dict[str, Any]]] = []
+        """Empty objects that were sent, their items and what else they hold."""
+        self.last: object = None
+        """What was looked at last: the culprit, if packing fails."""
+        self._folder = folder
+        self._files = 0
+        self._known: dict[type, Word | None] = {}
+
+    def reduced(self, thing: object) -> Reduced | None:
+        """Say how to make a thing, or None where pickle knows that itself."""
+        self.last = thing
+        kind = type(thing)
+        if kind not in self._known:
+            self._known[kind] = words.word_for(kind)
+        word = self._known[kind]
+        return None if word is None else word(thing, self)
+
+    def later(self, thing: object, items: object, state: dict[str, Any]) -> None:
+        """Send what an empty object holds when all else is sent."""
+        self.waiting.append((thing, items, state))
+
+    def large_array(self, array: Any) -> Reduced | None:
+        """Have a large array read from a file; None for one that is not."""
+        if array.nbytes <= _LARGE_ARRAY_BYTES:
+            return None
+        if isinstance(array.base, mmap) and getattr(array, "filename", None):
+            order = "C" if array.flags.c_contiguous else "F"
+            place = (str(array.filename), array.dtype, array.offset, array.shape, order)
+            return rebuild.mapped_array, place
+        if self._folder is None or array.dtype.hasobject:
+            size = format_bytes(array.nbytes)
+            raise CannotTravelError(f"an array of {size}", "it is too large to be copied.")
+        return rebuild.array_in, (self._file_of(array, self._folder),)
+
+    def _file_of(self, array: Any, folder: Path) -> str:
+        import numpy as np
+
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._files += 1
+        path = folder / f"array-{self._files}.npy"
+        np.save(path, array, allow_pickle=False)
+        return str(path)
+
+
+class _Stream(io.BytesIO):
+    """Bytes, but not any number of them."""
+
+    def write(self, piece: Any) -> int:
+        if self.tell() + memoryview(piece).nbytes > _LARGEST_PARCEL_BYTES:
+            limit = format_bytes(_LARGEST_PARCEL_BYTES)
+            raise CannotTravelError(
+                "what the model or function uses",
+                f"it is more than {limit}. Keep data in NumPy arrays, which are sent as files.",
+            )
+        return super().write(piece)
+
+
+@cache
+def _pickler_class() -> Any:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+        """A pickler that knows words for what pickle does not know."""
+
+        def __init__(self, stream: _Stream, contents: _Contents) -> None:
+            super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+            self._contents = contents
+
+        def reducer_override(self, obj: object) -> Any:
+            reduced = self._contents.reduced(obj)
+            return super().reducer_override(obj) if reduced is None else reduced
+
+    return Pickler

@@ -1,0 +1,189 @@
+"""Puts together in a child what was packed in the kernel: pickles name these functions.
+
+Objects of Keras and TensorFlow come in two parts. First an empty object of the right class, then
+what it holds, when all objects are there: a model's layers lead to one another without end, and
+Python's pickle would go as deep as the model.
+"""
+
+import pickle
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+
+def open_parcel(settings: Mapping[str, Any], stream: bytes, parts: int) -> Any:
+    """Make the settings those of the kernel, and give what was packed."""
+    _set(settings)
+    unpickler = pickle.Unpickler(BytesIO(stream))  # noqa: S301 (packed by the parent)
+    thing = unpickler.load()
+    filled = []
+    for _ in range(parts):
+        empty, items, state = unpickler.load()
+        _fill(empty, items, state)
+        filled.append(empty)
+    for each in filled:
+        _renew_numbers(each)
+    return thing
+
+
+def _set(settings: Mapping[str, Any]) -> None:
+    import tensorflow as tf
+
+    # Threads come first: they are the device's, which the next call may make.
+    tf.config.threading.set_inter_op_parallelism_threads(settings["inter_op_threads"])
+    tf.config.threading.set_intra_op_parallelism_threads(settings["intra_op_threads"])
+    tf.config.run_functions_eagerly(settings["runs_eagerly"])
+    tf.config.optimizer.set_jit(settings["jit"])
+    tf.config.optimizer.set_experimental_options(settings["graph_options"])
+    if settings["is_deterministic"]:
+        tf.config.experimental.enable_op_determinism()
+    if "floatx" in settings:
+        import keras
+
+        keras.config.set_floatx(settings["floatx"])
+        keras.config.set_image_data_format(settings["image_data_format"])
+        keras.config.set_dtype_policy(settings["policy"])
+
+
+def empty_object(kind: type) -> Any:
+    """Make an object without running the user's code; Keras prepares layers of its own accord."""
+    import keras
+
+    if issubclass(kind, keras.layers.Layer):
+        return keras.layers.Layer.__new__(kind)
+    return object.__new__(kind)
+
+
+def empty_collection(kind: type) -> Any:
+    """Make one of Keras's own lists, dictionaries or sets."""
+    return kind()
+
+
+def _fill(empty: Any, items: Any, state: Mapping[str, Any]) -> None:
+    # Past the class's own methods, which would track what they are given once more.
+    match empty:
+        case list():
+            list.extend(empty, items)
+        case OrderedDict():
+            for key, value in items:
+                OrderedDict.__setitem__(empty, key, value)
+        case dict():
+            dict.update(empty, items)
+        case set():
+            set.update(empty, items)
+    vars(empty).update(state)
+
+
+def _renew_numbers(thing: Any) -> None:
+    """Put right what is known by objects' identities, which are others here."""
+    held = vars(thing)
+    if "stored_ids" in held and "config" in held:  # Keras's Tracker
+        held["stored_ids"] = {name: set(map(id, of)) for name, (_, of) in thing.config.items()}
+    if "_trainable_variables_indices" in held:  # an optimizer
+        variables = held["_trainable_variables"]
+        held["_trainable_variables_indices"] = {
+            thing._var_key(variable): index  # noqa: SLF001 (Keras has no other way)
+            for index, variable in enumerate(variables)
+        }
+    if "_nodes_by_depth" in held:  # a functional model
+        from keras.src.ops.function import make_node_key
+
+        nodes = [node for level in held["_nodes_by_depth"].values() for node in level]
+        held["_nodes"] = {
+            make_node_key(node.operation, node.operation._inbound_nodes.index(node))  # noqa: SLF001
+            for node in nodes
+        }
+
+
+def stand_in(shape: Sequence[int], dtype: str) -> Any:
+    """Make a tensor of which shape and type are known, but not its values.
+
+    Zeros alone would make a model divide by them. As weights, these give averages.
+    """
+    import tensorflow as tf
+
+    kind = tf.as_dtype(dtype)
+    if not kind.is_floating:
+        return tf.zeros(shape, kind)
+    return tf.fill(shape, tf.constant(1 / max(1, prod(shape[:-1])), kind))
+
+
+def tensor(values: Any, dtype: str) -> Any:
+    """Make a tensor of these values."""
+    import tensorflow as tf
+
+    return tf.constant(values, tf.as_dtype(dtype))
+
+
+def variable(value: Any, shape: Any, options: Mapping[str, Any]) -> Any:
+    """Make a variable."""
+    import tensorflow as tf
+
+    return tf.Variable(value, shape=shape, **options)
+
+
+def function(python_function: Any, options: Mapping[str, Any]) -> Any:
+    """Make a tf.function that has not been traced."""
+    import tensorflow as tf
+
+    return tf.function(python_function, **options)
+
+
+def table(kind: str, keys: Any, values: Any, default: Any) -> Any:
+    """Make a lookup table."""
+    import tensorflow as tf
+
+    if kind == "StaticHashTable":
+        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)
+    made = tf.lookup.experimental.MutableHashTable(keys.dtype, values.dtype, default)
+    made.insert(keys, values)
+    return made
+
+
+def default_strategy() -> Any:
+    """Give the strategy of those who have chosen none."""
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy()
+
+
+def array_in(path: str) -> Any:
+    """Open an array that was left in a file; it is read as it is used, and cannot be written."""
+    import numpy as np
+
+    return np.load(Path(path), mmap_mode="r", allow_pickle=False)
+
+
+def mapped_array(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Any) -> Any:
+    """Open an array that is a file of the user's, which is not written."""
+    import numpy as np
+
+    return np.memmap(path, dtype, "r", offset, shape, order)
+
+
+def lock(kind: str) -> Any:
+    """Make a lock that nobody holds."""
+    import threading
+
+    return getattr(threading, kind)()
+
+
+def reference(target: Any) -> Any:
+    """Make a weak reference."""
+    return weakref.ref(target)
+
+
+def nowhere() -> Any:
+    """Make a weak reference to what is gone."""
+    return weakref.ref(type("Gone", (), {})())
+
+
+def weak_dictionary(kind: type, items: Sequence[tuple[Any, Any]]) -> Any:
+    """Make a dictionary that keeps nothing alive."""
+    made = kind()
+    made.update(items)
+    return made

@@ -9,6 +9,7 @@ identity: their values are copied to the host meanwhile, one variable at a time.
 No code of the user's runs for that. Arrays and data sets of the user's are not touched.
 """
 
+import gc
 import random
 import sys
 import weakref
@@ -46,6 +47,7 @@ _LOOKED_INTO_ALL_THE_SAME = frozenset(
         ("weakref", "WeakKeyDictionary"),
     }
 )
+_SEEDS = ("_seed", "_rng")
 _VARIABLE = ("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
 _COPIES = ("tensorflow.python.distribute.values", "DistributedValues")
 _FUNCTION = ("tensorflow.python.eager.polymorphic_function.polymorphic_function", "Function")
@@ -59,7 +61,9 @@ def left_as_it_was(*subjects: object) -> Undoing:
     So is what draws random numbers and what gives names to layers. An interrupt or an error does
     not come in between: what began to be put back is put back.
     """
-    return Undoing(_Noted(subjects).put_back)
+    put_back = _Noted(subjects).put_back
+    # Last, what was made meanwhile and is held in circles goes too: it may fill the device.
+    return Undoing(gc.collect, put_back) if subjects else Undoing(put_back)
 
 
 class _Noted:
@@ -178,15 +182,25 @@ def _random_states() -> Iterator[PutBack]:
     if numpy is not None:
         yield partial(numpy.random.set_state, numpy.random.get_state())
     now: Any = context.current_context()
-    operation_seeds = getattr(now, "_rng", None)
-    if operation_seeds is not None:
-        yield partial(operation_seeds.setstate, operation_seeds.getstate())
+    if now is not None:
+        yield from _seeds_of_operations(now)
     generators = sys.modules.get(_GENERATORS)
     if generators is not None:
         generator = generators.global_generator
         yield partial(setattr, generators, "global_generator", generator)
         if generator is not None:
             yield from _value_of(generator.state)
+
+
+def _seeds_of_operations(now: Any) -> Iterator[PutBack]:
+    """The seed for all operations, and what their own are drawn from once there is one."""
+    attributes = vars(now)
+    kept = {name: attributes[name] for name in _SEEDS if name in attributes}
+    yield partial(attributes.update, kept)
+    for name in set(_SEEDS) - set(kept):
+        yield partial(attributes.pop, name, None)
+    if "_rng" in kept:
+        yield partial(kept["_rng"].setstate, kept["_rng"].getstate())
 
 
 def _what_a_function_uses(function: Any) -> Iterator[object]:

@@ -6,7 +6,7 @@ theirs draws at random is drawn again by their own code.
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import GeneratorType
 from typing import Any
@@ -214,7 +214,7 @@ def _has_keras_own(model: Any, *methods: str) -> bool:
 
 
 def _check_fits(model: Any, sample: Sample, task: Task) -> None:
-    inputs = getattr(model, "inputs", None) or ()
+    inputs: Any = getattr(model, "inputs", None) or ()
     given = [part for part in leaves(sample.content[0]) if isinstance(part, Rows)]
     made_up.check_any_batch(inputs)
     if len(inputs) == len(given) == 1:
@@ -226,7 +226,7 @@ def _check_fits(model: Any, sample: Sample, task: Task) -> None:
         )
 
 
-def _check_has_batch_axis(wanted: tuple[int | None, ...], given: tuple[int, ...]) -> None:
+def _check_has_batch_axis(wanted: Sequence[int | None], given: Sequence[int]) -> None:
     sample = wanted[1:]
     if len(given) == 1 or len(given) != len(sample):
         return
@@ -235,5 +235,5 @@ def _check_has_batch_axis(wanted: tuple[int | None, ...], given: tuple[int, ...]
     if is_first and all(a in {None, b} for a, b in zip(sample[1:], given[1:], strict=True)):
         raise PlanError(
             "The batch seems to be a single sample: the model takes several at once, in the "
-            f"shape {wanted}."
+            f"shape {tuple(wanted)}."
         )

@@ -28,6 +28,7 @@ from oommagic.source_files import CELL
 # is imported where it is first needed.
 if TYPE_CHECKING:
     from oommagic.devices import Overview
+    from oommagic.explain.plan import Plan
     from oommagic.measure.recorder import Request
     from oommagic.session import Explanation, Run
 
@@ -146,6 +147,51 @@ class OommagicMagics(Magics):
             raise IPythonUsageError(f"%oomwhy: {error}") from None
         _show_why(explanation)
 
+    @magic_arguments.magic_arguments()
+    @magic_arguments.argument(
+        "model", help="a compiled Keras model, or a function that makes one training step"
+    )
+    @magic_arguments.argument(
+        "batch",
+        nargs="*",
+        help="a sample of the data, as in train_ds or (x, y); without it the model's shapes tell",
+    )
+    @magic_arguments.argument(
+        "--limit", nargs="+", default=[], help="what the step has to fit into, as in 15GB"
+    )
+    @magic_arguments.argument(
+        "--like",
+        nargs="+",
+        metavar="CARD",
+        default=[],
+        help="as much memory as TensorFlow gets on this card, as in T4 or A100-40GB",
+    )
+    @magic_arguments.argument(
+        "--measure",
+        action="store_true",
+        help="prove it: real steps at that batch, in a child process with so much memory",
+    )
+    @magic_arguments.argument(
+        "--predict", action="store_true", help="plan model.predict instead of training"
+    )
+    @line_magic
+    def oombatch(self, line: str) -> None:
+        """Say which batch fits, and show the device's peak for any batch size on a slider.
+
+        A few small steps run in a child process; the model stays as it is, and so does the
+        kernel. Without --limit or --like it is the device's own memory that counts.
+        """
+        asked = _batch_asked_for(line)
+        shell: Shell = self.shell
+        named = [asked.model, " ".join(asked.batch) or "None"]
+        values = [shell.ev(text) for text in named]
+        limit, like = " ".join(asked.limit) or None, " ".join(asked.like) or None
+        try:
+            found = _planned(values, asked, limit, like)
+        except OommagicError as error:
+            raise IPythonUsageError(f"%oombatch: {error}") from None
+        _show_plan(found)
+
 
 @dataclass(frozen=True, slots=True)
 class _ProfiledCell:
@@ -248,6 +294,27 @@ def _device_asked_for(line: str) -> Any:
         ) from None
 
 
+def _batch_asked_for(line: str) -> Any:
+    try:
+        return magic_arguments.parse_argstring(OommagicMagics.oombatch, line)
+    except (IPythonUsageError, ValueError) as error:
+        raise IPythonUsageError(
+            f"%oombatch: {str(error).rstrip('.')}. Name a model, as in %oombatch model; "
+            "%oombatch? lists the options."
+        ) from None
+
+
+def _planned(values: list[Any], asked: Any, limit: str | None, like: str | None) -> "Plan":
+    from oommagic import planning
+
+    question = planning.question(*values, predict=asked.predict, limit=limit, like=like)
+    with planning.saying() as say:
+        plan = question.answer(say)
+        if asked.measure:
+            question.prove(plan, say)
+    return plan
+
+
 def _request(options: Any) -> "Request":
     from oommagic.measure.recorder import Request
 
@@ -273,6 +340,7 @@ def load(shell: Shell) -> None:
     shell.events.register("post_run_cell", profiler.after_cell)
     for kind, render in _RENDERERS.items():
         shell.display_formatter.formatters[kind].for_type(Report, render)
+    shell.display_formatter.mimebundle_formatter.for_type_by_name(*_PLAN, _plan_bundle)
 
 
 def open_shell() -> Shell:
@@ -295,10 +363,11 @@ def unload(shell: Shell) -> None:
                 profiler.give_up()
                 shell.events.unregister(event, callback)
     shell.magics_manager.magics["cell"].pop("oomprofile", None)
-    for name in ("oomdevice", "oomwhy"):
+    for name in ("oombatch", "oomdevice", "oomwhy"):
         shell.magics_manager.magics["line"].pop(name, None)
     for kind in _RENDERERS:
         shell.display_formatter.formatters[kind].pop(Report, None)
+    _forget_plans(shell.display_formatter.mimebundle_formatter)
 
 
 def _as_text(report: Report, printer: Any, _cycle: object) -> None:
@@ -317,6 +386,16 @@ def _render_html(report: Report) -> str:
     return html.render(report)
 
 
+# By its name, so that a kernel that plans nothing imports nothing for it.
+_PLAN = ("oommagic.explain.plan", "Plan")
+
+
+def _forget_plans(formatter: Any) -> None:
+    formatter.deferred_printers.pop(_PLAN, None)
+    for kind in [kind for kind in formatter.type_printers if kind.__module__ == _PLAN[0]]:
+        formatter.type_printers.pop(kind)
+
+
 _RENDERERS: dict[str, Callable[..., Any]] = {"text/plain": _as_text, "text/html": _render_html}
 
 
@@ -329,6 +408,17 @@ def _show_devices(overview: "Overview") -> None:
 
     text, html = devices.render_text(overview), devices.render_html(overview)
     publish_display_data({"text/plain": text, "text/html": html})
+
+
+def _plan_bundle(plan: "Plan", **_asked: object) -> dict[str, object]:
+    from oommagic.show import planner
+    from oommagic.tf.arena import CARDS
+
+    return planner.bundle(plan.forecast, CARDS)
+
+
+def _show_plan(plan: "Plan") -> None:
+    publish_display_data(_plan_bundle(plan))
 
 
 def _show_why(explanation: "Explanation") -> None:

@@ -137,7 +137,7 @@ def plan(  # noqa: PLR0913 (each is something that a user may say)
     The limit is the device's own, or `limit` (such as "15GB"), or that of a card (`like="T4"`).
     """
     asked = question(subject, batch, predict=predict, limit=limit, like=like)
-    with _saying(progress) as say:
+    with saying(progress) as say:
         return asked.answer(say)
 
 
@@ -152,7 +152,7 @@ def max_batch(  # noqa: PLR0913 (likewise)
 ) -> int:
     """Give the largest batch that fits, proven by real steps in a child process of that limit."""
     asked = question(subject, batch, predict=predict, limit=limit, like=like)
-    with _saying(progress) as say:
+    with saying(progress) as say:
         found = asked.answer(say)
         asked.prove(found, say)
     return proven_batch(found)
@@ -265,7 +265,7 @@ def _trial(batch: int, limit_bytes: int, result: Result) -> BatchTrial:
 
 
 @contextmanager
-def _saying(progress: Progress | None) -> Iterator[Progress]:
+def saying(progress: Progress | None = None) -> Iterator[Progress]:
     """Give what was asked for, or one line on the screen that goes away again."""
     if progress is not None:
         yield progress

@@ -131,12 +131,12 @@ def _holders(composition: Composition, facts: Facts) -> Counter[str]:
 
 
 def _called(holding: Holding) -> str:
-    """Name a holding after its kind, and its layer or the name that holds it."""
+    """Name a holding after its kind, and its layer or the name that holds it, if it has one."""
     if holding.layer:
         return f"the {holding.kind} of {holding.layer}"
     if holding.owner:
         return f"the {holding.kind} of `{root_of(holding.owner)}`"
-    return f"the {holding.kind}"
+    return f"unnamed {holding.kind}"
 
 
 # ---- What grows ---------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ _SOURCES = {
     "compiled buffers": "From TensorFlow's own record of every allocation, and the compiled "
     "step's buffers (XLA).",
     "names": "From the names in the notebook.",
+    "plan": "Predicted from a few recorded steps.",
 }
 
 _UNITS = (("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB), ("B", 1))
@@ -49,6 +50,10 @@ class Holder:
     percent_text: str
     count_text: str = ""
     tensor: str = ""
+
+
+HEADS = Holder("held by", "kind", "bytes", "share", "count", "shape and type")
+"""What stands above the columns of the table of holders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ _CAUSES = {
 }
 
 
+WHAT_ELSE = "What else was considered"
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictView:
     """What a page says of a verdict, in the order in which it says it."""

@@ -5,23 +5,16 @@ from html import escape
 
 from oommagic.report import Composition, Verdict
 from oommagic.show.characters import cut_before
-from oommagic.show.holdings import CompositionView, Holder, Part, composition_views
+from oommagic.show.holdings import HEADS, CompositionView, Holder, Part, composition_views
 from oommagic.show.page import items, page
-from oommagic.show.verdicts import VerdictView, verdict_view
+from oommagic.show.verdicts import WHAT_ELSE, VerdictView, verdict_view
 
 # A notebook that JupyterLab does not trust loses the style sheet and keeps this.
 _WORDS = " class='oom-words' style='text-align:left'"
 _MOST_NAME = 80
 
-_COLUMNS = (
-    ("held by", True),
-    ("kind", True),
-    ("bytes", False),
-    ("share", False),
-    ("count", False),
-    ("shape and type", True),
-)
-"""The head of each column, and whether words stand in it."""
+_ARE_WORDS = (True, False, False, False, True)
+"""Whether words stand in a column, those of the names left out."""
 
 
 def why_html(verdict: Verdict, compositions: Sequence[Composition] = ()) -> str:
@@ -49,7 +42,7 @@ def verdict_parts(verdict: VerdictView) -> Iterator[str]:
     yield f"<p>{verdict.confidence}</p>"
     yield from items(verdict.evidence)
     if verdict.ruled_out:
-        yield "<details><summary>What else was considered</summary>"
+        yield f"<details><summary>{WHAT_ELSE}</summary>"
         yield from items(verdict.ruled_out)
         yield "</details>"
 
@@ -105,17 +98,27 @@ def _unbroken(figure: str) -> str:
 
 def _heads() -> str:
     heads = (
-        f"<th scope='col'{_WORDS if is_words else ''}>{head}</th>" for head, is_words in _COLUMNS
+        f"<th scope='col'{_WORDS if is_words else ''}>{text}</th>"
+        for text, is_words in zip(_texts(HEADS), _ARE_WORDS, strict=True)
     )
-    return f"<tr>{''.join(heads)}</tr>"
+    return f"<tr><th scope='col'{_WORDS}>{HEADS.name}</th>{''.join(heads)}</tr>"
 
 
 def _row(holder: Holder) -> str:
-    texts = (holder.kind, holder.bytes_text, holder.percent_text, holder.count_text, holder.tensor)
     cells = (
         f"<td{_WORDS if is_words else ''}>{_unbroken(text)}</td>"
-        for text, (_, is_words) in zip(texts, _COLUMNS[1:], strict=True)
+        for text, is_words in zip(_texts(holder), _ARE_WORDS, strict=True)
     )
     name = escape(cut_before(holder.name, _MOST_NAME))
     head = f"<th scope='row'{_WORDS} title='{escape(holder.name)}'>{name}</th>"
     return f"<tr>{head}{''.join(cells)}</tr>"
+
+
+def _texts(holder: Holder) -> tuple[str, ...]:
+    return (
+        holder.kind,
+        holder.bytes_text,
+        holder.percent_text,
+        holder.count_text,
+        holder.tensor,
+    )

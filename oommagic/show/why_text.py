@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from oommagic.report import Composition, Verdict
 from oommagic.show.characters import cut, cut_before, width
-from oommagic.show.holdings import CompositionView, Holder, Part, composition_views
+from oommagic.show.holdings import HEADS, CompositionView, Holder, Part, composition_views
 from oommagic.show.terminal import room_of
-from oommagic.show.verdicts import VerdictView, verdict_view
+from oommagic.show.verdicts import WHAT_ELSE, VerdictView, verdict_view
 
 _LEAD = "Why: "
 _INDENT = " " * len(_LEAD)
@@ -40,7 +40,7 @@ def verdict_lines(verdict: VerdictView, room: int) -> Iterator[str]:
     yield _INDENT + verdict.confidence
     yield from _items(verdict.evidence, room)
     if verdict.ruled_out:
-        yield f"{_INDENT}What else was considered:"
+        yield f"{_INDENT}{WHAT_ELSE}:"
         yield from _items(verdict.ruled_out, room)
 
 
@@ -89,8 +89,7 @@ def _bar(fraction: float) -> str:
 
 
 def _holder_lines(composition: CompositionView, room: int) -> Iterator[str]:
-    heads = Holder("held by", "kind", "bytes", "share", "count", "shape and type")
-    rows = [heads, *composition.holders, composition.total]
+    rows = [HEADS, *composition.holders, composition.total]
     middles = _middles(rows)
     tensors = max(width(row.tensor) for row in rows)
     names = max(width(row.name) for row in rows)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from oommagic.explain.facts import HOST, Facts, once_each, root_of
 from oommagic.explain.growth import Growth
 from oommagic.recording import Held
-from oommagic.report import Composition, Holding
+from oommagic.report import Failure, Holding
 
 Confidence = Literal["certain", "likely", "possible"]
 
@@ -128,40 +128,40 @@ class Account:
 
 def account_of(facts: Facts, growths: Iterable[Growth]) -> Account:
     """Add up what is known of the place that ran out."""
-    place, failure = facts.place, facts.failure
-    if failure is None:
-        return Account(place)
-    if place == HOST:
-        return _host_account(facts, growths)
-    device = facts.device(place)
-    in_use, is_exact = _in_use(facts)
-    known_before = device is not None and facts.profile is not None
-    here = [growth for growth in growths if growth.place == place]
-    return Account(
-        place=place,
-        limit=failure.limit_bytes or (device.limit_bytes if device is not None else None),
-        asked=failure.asked_bytes,
-        in_use=in_use,
-        is_exact=is_exact,
-        before=device.before_bytes if device is not None and known_before else None,
-        left=_left_behind(facts),
-        data=_data(facts),
+    if facts.failure is None:
+        return Account(facts.place)
+    account = _host_account if facts.place == HOST else _device_account
+    here = [growth for growth in growths if growth.place == facts.place]
+    return replace(
+        account(facts, facts.failure),
         grown=next((growth for growth in here if growth.what != "buffer"), None),
         buffer=next((growth for growth in here if growth.what == "buffer"), None),
     )
 
 
-def _host_account(facts: Facts, growths: Iterable[Growth]) -> Account:
-    here = [growth for growth in growths if growth.place == HOST]
+def _device_account(facts: Facts, failure: Failure) -> Account:
+    device = facts.device(facts.place)
+    in_use, is_exact = _in_use(facts)
+    return Account(
+        place=facts.place,
+        limit=failure.limit_bytes or (device.limit_bytes if device is not None else None),
+        asked=failure.asked_bytes,
+        in_use=in_use,
+        is_exact=is_exact,
+        before=device.before_bytes if device is not None and facts.profile is not None else None,
+        left=_left_behind(facts),
+        data=_data(facts),
+    )
+
+
+def _host_account(facts: Facts, failure: Failure) -> Account:
     host = facts.host
     return Account(
         place=HOST,
         limit=host.limit_bytes if host is not None else None,
-        asked=facts.failure.asked_bytes if facts.failure is not None else None,
+        asked=failure.asked_bytes,
         in_use=host.peak_bytes if host is not None else None,
         before=host.before_bytes if host is not None and facts.profile is not None else None,
-        grown=next((growth for growth in here if growth.what != "buffer"), None),
-        buffer=next((growth for growth in here if growth.what == "buffer"), None),
     )
 
 
@@ -224,22 +224,16 @@ def _without_a_name(facts: Facts) -> int:
 
 def _data(facts: Facts) -> tuple[tuple[str, int], ...]:
     composition = facts.composition(facts.place)
+    found = Counter[str]()
     if composition is not None and composition.source != "compiled buffers":
-        found = Counter(dict(_data_held(composition, facts)))
+        for holding in composition.holdings:
+            if _is_data(holding, facts) and not _is_batch(holding, facts):
+                found[root_of(holding.owner) or _said(holding)] += holding.bytes
     else:
-        found = Counter[str]()
         for each in once_each(facts.held_after or facts.held_before, facts):
             if each.device == facts.place and _is_data(each, facts):
                 found[root_of(each.owner)] += each.bytes
     return tuple(found.most_common())
-
-
-def _data_held(composition: Composition, facts: Facts) -> Iterator[tuple[str, int]]:
-    found = Counter[str]()
-    for holding in composition.holdings:
-        if _is_data(holding, facts) and not _is_batch(holding, facts):
-            found[root_of(holding.owner) or _said(holding)] += holding.bytes
-    yield from found.items()
 
 
 def _is_data(held: Held | Holding, facts: Facts) -> bool:

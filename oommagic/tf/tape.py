@@ -256,7 +256,7 @@ class Taping:
     ) -> None:
         with ExitStack() as discarding:
             discarding.callback(session.discard)
-            file = self._saved(session)
+            file = self._saved(session, is_end=is_end)
             self._known.update(progress.names)
             self._recorded_peak = max(self._recorded_peak, self._peak())
             self._notes += [progress.shortness] if progress.shortness else []
@@ -276,14 +276,15 @@ class Taping:
             self._taped.append(taped)
             discarding.pop_all()
 
-    def _saved(self, session: ProfilerSession) -> "Path | None":
+    def _saved(self, session: ProfilerSession, *, is_end: bool) -> "Path | None":
         """Save what was recorded, which takes memory for a moment."""
         work = OwnWork()
         with self._aside(work):
             file = session.save()
             work.end()
-        self._took_bytes = max(self._took_bytes, work.took_bytes)
-        self._gave_back_bytes += work.gave_back_bytes
+        if not is_end:  # then the program is over, and no figure of its memory is taken any more
+            self._took_bytes = max(self._took_bytes, work.took_bytes)
+            self._gave_back_bytes += work.gave_back_bytes
         return file
 
     def _step_back(self) -> None:
@@ -351,9 +352,9 @@ class Taping:
         took, gave_back = self._took_bytes, self._gave_back_bytes
         if max(took, gave_back) >= _WORTH_SAYING_BYTES:
             self._notes.append(
-                f"To save the record of allocations took about {format_bytes(took)} of the host's "
-                f"memory for a moment, and about {format_bytes(gave_back)} that were kept unused "
-                "were given back with it: the host's figures are without both."
+                f"Saving the record of allocations took about {format_bytes(took)} of the host's "
+                f"memory for a moment, and gave back about {format_bytes(gave_back)} that were "
+                "kept unused. The host's figures leave out both."
             )
 
     def _discard(self) -> None:

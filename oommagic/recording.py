@@ -119,10 +119,10 @@ class Tape:
     """Whether it lasted until the run ended; else the run went on without it."""
     left: tuple[Left, ...] = ()
     """By earlier tapes; it may have been given back when nothing was recorded."""
-    held_before: "tuple[Held, ...] | None" = None
-    """By names when it began; None if that was when the run began, or nobody looked."""
-    held_after: "tuple[Held, ...] | None" = None
-    """By names when it ended; None if that was when the run ended, or nobody looked."""
+    names_before: "NamesThen | None" = None
+    """When it began; None if that was when the run began, or nobody looked."""
+    names_after: "NamesThen | None" = None
+    """When it ended; None if that was when the run ended, or nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,14 @@ class Held:
     layer: str = ""
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesThen:
+    """What the notebook's names held at one moment."""
+
+    held: tuple[Held, ...]
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)

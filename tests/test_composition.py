@@ -17,7 +17,7 @@ from oommagic.explain.composition import (
     composition_at_peak,
     composition_of_names,
 )
-from oommagic.recording import Held, Left, OpRole, Tape
+from oommagic.recording import Held, Left, NamesThen, OpRole, Tape
 from oommagic.report import Composition, Failure, HoldingKind
 from oommagic.units import KIB, MIB
 
@@ -278,10 +278,11 @@ def test_a_tape_goes_by_what_names_held_when_it_began_and_ended() -> None:
     losses = allocator.take(2048, taped=False)
     new = allocator.take(8192, op=_UPDATE)
     allocator.give_back(old)
+    still = held(losses, owner="losses[0]")
     tape = replace(
         allocator.tape(is_whole=False),
-        held_before=(held(old, "weights", "model"), held(losses, owner="losses[0]")),
-        held_after=(held(new, "weights", "model"), held(losses, owner="losses[0]")),
+        names_before=NamesThen((held(old, "weights", "model"), still), 0.0),
+        names_after=NamesThen((held(new, "weights", "model"), still), 9.0),
     )
     # By the end of the run they lie elsewhere.
     later = [Held("model", "weights", DEVICE, 99 * SLOT, 8192)]

@@ -219,6 +219,19 @@ def test_an_old_model_that_the_cell_does_not_use_was_left_behind() -> None:
     )
 
 
+def test_small_change_is_not_named_beside_what_fills_the_device() -> None:
+    names = [
+        held("losses", 580 * MIB, 1),
+        held("weights", 40 * MIB, 2),
+        held("counter", 2 * MIB, 3),
+    ]
+    verdict = verdict_of(before(622 * MIB, *names))
+    assert (verdict.cause, verdict.owner) == ("left behind", "losses")
+    told = " ".join((verdict.sentence, *verdict.evidence))
+    assert "`losses` holds 580 MB and `weights` holds 40.0 MB." in told
+    assert "counter" not in told
+
+
 def test_what_the_cell_uses_was_not_left_behind() -> None:
     verdict = verdict_of(before(600 * MIB, held("model.kernel", 600 * MIB)))
     assert verdict.cause == "step too big"

@@ -148,8 +148,8 @@ def _composition(
 
 def _names_at_its_ends(tape: Tape, known: _Known) -> tuple[list[Held], list[Held]]:
     """Give what names held when the tape began and ended, else when the run did."""
-    before = known.before if tape.held_before is None else tape.held_before
-    after = known.after if tape.held_after is None else tape.held_after
+    before = known.before if tape.names_before is None else tape.names_before.held
+    after = known.after if tape.names_after is None else tape.names_after.held
     return _on(tape.device, before), _on(tape.device, after)
 
 

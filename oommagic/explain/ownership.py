@@ -106,7 +106,7 @@ def _fits(tape: Tape, held: Held, chunk: Chunk) -> bool:
 
 def _ends_with_names(tape: Tape) -> bool:
     """Tell whether names were looked up when the tape ended, not when the run went on."""
-    return tape.is_whole or tape.held_after is not None
+    return tape.is_whole or tape.names_after is not None
 
 
 def _batches(tape: Tape, moment: Moment, held: Iterable[Held]) -> dict[int, Held]:

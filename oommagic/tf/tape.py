@@ -30,6 +30,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
 from oommagic.own_builtins import keep_builtins
+from oommagic.recording import NamesThen
 from oommagic.tf import arena, context
 from oommagic.tf.function_calls import FunctionCalls
 from oommagic.tf.heap import OwnWork
@@ -41,7 +42,7 @@ from oommagic.tf.profiler import (
     is_there,
 )
 from oommagic.tf.tape_bounds import Limits, Progress
-from oommagic.tf.tape_reader import NamesThen, Taped, read_tapes, worth_keeping
+from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
 from oommagic.units import MIB, format_bytes
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from oommagic.own_builtins import keep_builtins
 from oommagic.tf.tape_size import TapeSize
 
 if TYPE_CHECKING:
-    from oommagic.tf.tape_reader import NamesThen
+    from oommagic.recording import NamesThen
 
 keep_builtins(globals())
 

@@ -8,6 +8,7 @@ few facts that a tape keeps are read out of the file's bytes, thousands of event
 import re
 import sys
 from array import array
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
-from oommagic.recording import Held, Left, OpRole, Tape
+from oommagic.recording import Left, NamesThen, OpRole, Tape
 from oommagic.tf import layers
 
 keep_builtins(globals())
@@ -74,14 +75,6 @@ _GPU = re.compile(r"GPU_(\d+)_bfc")
 
 
 @dataclass(frozen=True, slots=True)
-class NamesThen:
-    """What the notebook's names held at one moment."""
-
-    held: tuple[Held, ...]
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Taped:
     """One recording that has ended: its file, and what is known of it from outside."""
 
@@ -94,7 +87,6 @@ class Taped:
     is_whole: bool
     names_before: NamesThen | None = None
     names_after: NamesThen | None = None
-    """What was recorded later is left out: it may have moved what they held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +129,6 @@ def read_tapes(taped: Taped, role_of: RoleOf = layers.role_of) -> tuple[Tape, ..
         return ()
     plane = _with_more_ops(plane)
     columns = _read_events(data, plane, taped)
-    if taped.names_after is not None:
-        columns = _until(columns, taped.names_after.time_s)
     return tuple(_tapes(columns, plane.stat_names, taped, role_of)) if columns else ()
 
 
@@ -273,14 +263,6 @@ def _read_events(data: bytes, plane: _Plane, taped: Taped) -> dict[str, Any]:
     return whole
 
 
-def _until(columns: Mapping[str, Any], time_s: float) -> dict[str, Any]:
-    """Leave out what came after that time."""
-    if not columns:
-        return {}
-    kept = columns["times_s"] <= time_s
-    return {name: column[kept] for name, column in columns.items()}
-
-
 def _kinds(plane: _Plane, mark: str) -> _Kinds:
     by_name = {name: number for number, name in plane.event_names.items()}
     wanted = {by_name[name]: name == _FREE for name in (_ALLOCATION, _FREE) if name in by_name}
@@ -405,13 +387,9 @@ def _tapes(
                 tape,
                 steps=taped.steps,
                 is_whole=taped.is_whole,
-                held_before=_held(taped.names_before),
-                held_after=_held(taped.names_after),
+                names_before=taped.names_before,
+                names_after=taped.names_after,
             )
-
-
-def _held(names: NamesThen | None) -> tuple[Held, ...] | None:
-    return None if names is None else names.held
 
 
 def _device_of(allocator: str) -> str:
@@ -484,7 +462,7 @@ def _dtype(number: int) -> str:
 
 def worth_keeping(tapes: Sequence[Tape]) -> tuple[Tape, ...]:
     """Keep for each device the tape on which it was fullest, and the one that lasted to the end."""
-    tapes = list(_with_left(tapes))
+    tapes = [tape for tape in _with_left(tapes) if tape.bytes]
     kept: dict[str, Tape] = {}
     for tape in tapes:
         other = kept.get(tape.device)
@@ -504,7 +482,7 @@ def _with_left(tapes: Sequence[Tape]) -> Iterator[Tape]:
         }
     for tape in tapes:
         left = _living[tape.device]
-        yield replace(tape, left=tuple(left.values()))
+        yield _until_names_were_looked_up(replace(tape, left=tuple(left.values())))
         allocated: dict[int, int] = {}
         for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
             left.pop(address, None)
@@ -512,6 +490,24 @@ def _with_left(tapes: Sequence[Tape]) -> Iterator[Tape]:
             if size > 0:
                 allocated[address] = event
         left |= {address: _left(tape, event) for address, event in allocated.items()}
+
+
+def _until_names_were_looked_up(tape: Tape) -> Tape:
+    """Leave out what was recorded later: it may have moved what they held."""
+    if tape.names_after is None:
+        return tape
+    count = bisect_right(tape.times_s, tape.names_after.time_s)
+    return replace(
+        tape,
+        times_s=tape.times_s[:count],
+        addresses=tape.addresses[:count],
+        bytes=tape.bytes[:count],
+        requested_bytes=tape.requested_bytes[:count],
+        in_use_bytes=tape.in_use_bytes[:count],
+        op_numbers=tape.op_numbers[:count],
+        tensor_numbers=tape.tensor_numbers[:count],
+        temporary=tape.temporary[:count],
+    )
 
 
 def _left(tape: Tape, event: int) -> Left:

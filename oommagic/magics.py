@@ -182,15 +182,20 @@ class OommagicMagics(Magics):
         kernel. Without --limit or --like it is the device's own memory that counts.
         """
         asked = _batch_asked_for(line)
-        shell: Shell = self.shell
-        named = [asked.model, " ".join(asked.batch) or "None"]
-        values = [shell.ev(text) for text in named]
-        limit, like = " ".join(asked.limit) or None, " ".join(asked.like) or None
+        values = [self._value_of(text) for text in (asked.model, " ".join(asked.batch) or "None")]
         try:
-            found = _planned(values, asked, limit, like)
+            found = _planned(values, asked)
         except OommagicError as error:
             raise IPythonUsageError(f"%oombatch: {error}") from None
         _show_plan(found)
+
+    def _value_of(self, text: str) -> Any:
+        """Give what an expression of the notebook stands for."""
+        shell: Shell = self.shell
+        try:
+            return shell.ev(text)
+        except (NameError, SyntaxError) as error:
+            raise IPythonUsageError(f"%oombatch: {text} is not known here: {error}.") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +309,10 @@ def _batch_asked_for(line: str) -> Any:
         ) from None
 
 
-def _planned(values: list[Any], asked: Any, limit: str | None, like: str | None) -> "Plan":
+def _planned(values: list[Any], asked: Any) -> "Plan":
     from oommagic import planning
 
+    limit, like = " ".join(asked.limit) or None, " ".join(asked.like) or None
     question = planning.question(*values, predict=asked.predict, limit=limit, like=like)
     with planning.saying() as say:
         plan = question.answer(say)

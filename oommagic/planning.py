@@ -19,8 +19,9 @@ from oommagic.measure.limits import available_bytes
 from oommagic.recording import StepTapes
 from oommagic.report import BatchTrial
 from oommagic.tf import arena, context, steps
+from oommagic.tf.allocator import Allocators
 from oommagic.tf.left_as_it_was import left_as_it_was
-from oommagic.tf.samples import Sample, Task
+from oommagic.tf.samples import Sample, Task, array_bytes
 from oommagic.tf.sampling import is_keras_model, sample_of
 from oommagic.trial import parent
 from oommagic.trial.outcomes import Died, Finished, Raised, RanOut, Result, TimedOut
@@ -34,6 +35,7 @@ _RECORDING_S = 300.0
 _TRIAL_S = 300.0
 _TRIAL_STEPS = 4
 _MOST_TRIALS = 3
+_WORTH_SAYING = 0.01
 _NEXT_TRIAL = 0.93
 """How much smaller the next batch to try is."""
 
@@ -46,13 +48,18 @@ class Question:
     sample: Sample
     task: Task
     limit: Limit | None
+    data_bytes: int
+    """What the batch takes that was given, where it is arrays: all of the user's data, perhaps."""
 
     def answer(self, progress: Progress) -> Plan:
         """Record steps, and work the peak out for every size."""
         began_s = perf_counter()
         tapes = self._tapes(progress)
         progress("working out the peak of every batch size")
-        plan = Plan(tapes, self.limit or _own_limit(tapes))
+        limit, note = self.limit, ""
+        if limit is None:
+            limit, note = _room_here(tapes, self.subject, self.data_bytes)
+        plan = Plan(replace(tapes, notes=(*tapes.notes, note) if note else tapes.notes), limit)
         plan.forecast = replace(plan.forecast, elapsed_s=perf_counter() - began_s)
         return plan
 
@@ -171,7 +178,8 @@ def question(
         raise PlanError("TensorFlow is not imported in this kernel, so there is nothing to plan.")
     kind: Task = "prediction" if predict else "training"
     task: Task = kind if predict or is_keras_model(subject) or not callable(subject) else "step"
-    return Question(subject, sample_of(subject, batch, task), task, _asked_limit(limit, like))
+    sample = sample_of(subject, batch, task)
+    return Question(subject, sample, task, _asked_limit(limit, like), array_bytes(batch))
 
 
 def proven_batch(plan: Plan) -> int:
@@ -208,12 +216,42 @@ def _asked_limit(limit: str | int | None, like: str | None) -> Limit | None:
     return Limit(card or "the limit", size)
 
 
-def _own_limit(tapes: StepTapes) -> Limit | None:
-    """Give the limit of the device that this kernel trains on, if it has one."""
+def _room_here(tapes: StepTapes, subject: Any, data_bytes: int) -> tuple[Limit | None, str]:
+    """Give what the device of this kernel has for such steps, and a note if that is not all.
+
+    A GPU's tapes began with what was there; on a training device the data that `fit` is given
+    lies beside the steps.
+    """
     if _has_gpu():
-        return Limit(tapes.device, tapes.limit_bytes) if tapes.limit_bytes else None
+        return (Limit(tapes.device, tapes.limit_bytes) if tapes.limit_bytes else None), ""
     here = arena.current()
-    return None if here is None else Limit(here.like or "this device", here.limit_bytes)
+    if here is None:
+        return None, ""
+    others = max(_in_use_bytes() - _own_bytes(subject), 0) + data_bytes
+    name = here.like or "this device"
+    if others < _WORTH_SAYING * here.limit_bytes:
+        return Limit(name, here.limit_bytes - others), ""
+    note = (
+        f"Of the device's {format_bytes(here.limit_bytes)}, {format_bytes(others)} are left out: "
+        "what the notebook holds there already, and the data itself."
+    )
+    return Limit(name, max(here.limit_bytes - others, 0)), note
+
+
+def _in_use_bytes() -> int:
+    """Give what the training device of this kernel has handed out."""
+    allocators = Allocators()
+    try:
+        return sum(allocators.peek()) if allocators.find() else 0
+    finally:
+        allocators.close()
+
+
+def _own_bytes(subject: Any) -> int:
+    """Give what a model's weights and its optimizer's slots take."""
+    optimizer = getattr(getattr(subject, "optimizer", None), "variables", ())
+    variables = {id(one): one for one in (*getattr(subject, "variables", ()), *optimizer)}
+    return sum(int(one.numpy().nbytes) for one in variables.values())
 
 
 def _has_gpu() -> bool:

@@ -160,6 +160,11 @@ def is_array(value: object) -> bool:
     )
 
 
+def array_bytes(batch: Any) -> int:
+    """Give what the arrays in a structure take; a data set or a function has none."""
+    return sum(int(part.nbytes) for part in leaves(batch) if hasattr(part, "nbytes"))
+
+
 def to_numpy(value: Any) -> Any:
     """Give a NumPy array; what is not one and cannot be made one is refused by name."""
     import numpy as np

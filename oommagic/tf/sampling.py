@@ -64,7 +64,7 @@ def sample_of(subject: Any, batch: Any, task: Task) -> Sample:
 def _of_step(subject: Any, batch: Any) -> Sample:
     if not callable(subject):
         raise PlanError(
-            f"A {type(subject).__name__} cannot be planned: pass a compiled Keras model, or a "
+            f"{type(subject).__name__} cannot be planned: pass a compiled Keras model, or a "
             "function that makes one training step."
         )
     if batch is None:
@@ -170,7 +170,7 @@ def _without_nones(content: tuple[Any, ...]) -> tuple[Any, ...]:
 def _check_model(model: Any, task: Task) -> None:
     if not is_keras_model(model):
         raise PlanError(
-            f"A {type(model).__name__} is not a model of Keras 3: pass a compiled Keras model, "
+            f"{type(model).__name__} is no model of Keras 3: pass a compiled Keras model, "
             "or a function that makes one training step."
         )
     if task == "training" and not model.compiled:

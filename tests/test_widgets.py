@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from chromium import running_chromium
+from front_end import all_hostile, opened_widget
 from hypothesis import given, settings
 from samples import HOSTILE, any_report, empty_cell, failed_training, hostile, hot_loop
 
@@ -19,21 +19,6 @@ import oommagic
 from oommagic.report import Lane, Report, Timeline
 from oommagic.show.lanes import draw
 from oommagic.show.widgets import timeline
-
-# What a front end does with an anywidget: its module, its style, its state, and no kernel.
-FRONT_END = """async ([module, style, state]) => {
-  const { default: widget } = await import(module);
-  document.head.append(Object.assign(document.createElement('style'), { textContent: style }));
-  const listeners = new Set();
-  window.model = {
-    get: (name) => state[name],
-    on: (_, listener) => listeners.add(listener),
-    off: (_, listener) => listeners.delete(listener),
-    change: (name, value) => { state[name] = value; listeners.forEach((listener) => listener()); },
-  };
-  window.listeners = listeners;
-  window.close_widget = widget.render({ model, el: document.body });
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +30,7 @@ def browser() -> Iterator[Any]:
 
 def shown(browser: Any, report: Report) -> Any:
     """Show a report's widget in a page as a front end would."""
-    state = timeline(report).get_state()
-    page = browser.new_page(viewport={"width": 900, "height": 600})
-    page.set_content("<!doctype html><title>mine</title>")
-    module = f"data:text/javascript,{quote(state['_esm'])}"
-    saved = json.loads(json.dumps({"drawing": state["drawing"]}))
-    page.evaluate(FRONT_END, [module, state["_css"], saved])
-    return page
-
-
-def all_hostile(value: Any) -> Any:
-    """Replace every text in a widget's state by one that tries to break out."""
-    if isinstance(value, dict):
-        return {key: all_hostile(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [all_hostile(entry) for entry in value]
-    return HOSTILE if isinstance(value, str) else value
+    return opened_widget(browser, timeline(report), ("drawing",), width=900)
 
 
 def test_the_widget_carries_all_that_it_shows() -> None:

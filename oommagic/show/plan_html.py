@@ -36,9 +36,17 @@ def _table(view: PlanView) -> str:
     return (
         "<div class='oom-scroll'><table class='oom-lines oom-sizes'><thead><tr>"
         "<th scope='col'>batch</th><th scope='col'>peak</th><th scope='col'>range</th>"
-        f"<th scope='col' class='oom-limit-head'>{escape(view.limit_text)}</th>"
+        f"<th scope='col' class='oom-limit-head'>{_limit_head(view)}</th>"
         f"<th scope='col'{_WORDS}></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
+
+
+def _limit_head(view: PlanView) -> str:
+    if view.limit is None:
+        return ""
+    # The words hang on the mark by the same share of their own width: they never leave the column.
+    place = f"left:{view.limit:.2%};transform:translateX(-{view.limit:.2%})"
+    return f"<div class='oom-above'><span style='{place}'>{escape(view.limit_text)}</span></div>"
 
 
 def _row(row: SizeRow, view: PlanView) -> str:

@@ -324,6 +324,11 @@ class Planner {
   }
 }
 
+// Plain keys are the controls', not the notebook's; its shortcuts for saving and the like stay.
+function keep(event) {
+  if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+}
+
 function message(words) {
   const page = element("div", "oommagic", words);
   return { page, moveTo: () => {} };
@@ -332,8 +337,7 @@ function message(words) {
 function draw(plan, chosen) {
   if (!plan.rows?.length) return message(plan.headline ?? "There is no plan to show.");
   const planner = new Planner(plan, chosen);
-  planner.page.dataset.lmSuppressShortcuts = "true"; // keys are the slider's, not JupyterLab's
-  planner.page.addEventListener("keydown", (event) => event.stopPropagation());
+  planner.page.addEventListener("keydown", keep);
   return planner;
 }
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from oommagic import report, session
 from oommagic.errors import OommagicError
@@ -36,13 +37,17 @@ model.compile(optimizer='adam', loss='binary_crossentropy')
 model.fit(images, labels, batch_size=32, epochs=10, verbose=0)
 """
 
+_PLAN_CELL = "import oommagic\nplan = oommagic.plan(model, (images, labels))\nplan"
+_FITTING_CELL = "model.fit(images, labels, batch_size=plan.max_batch(), epochs=1, verbose=2);"
+
 _NOW_YOU = """
-Above: why it ran out, what each line took, and who held what on the device at that moment.
-In your notebook:
+Above: why it ran out, what each line took, who held what on the device at that moment, and the
+batch that fits, trained at on the same device. In your notebook:
 
   %load_ext oommagic    once, at the top
   %%oomprofile          on top of a cell: the same report, below the cell's own output
   %oomwhy               after any error, in a cell without the magic too
+  %oombatch model       the peak for any batch size, on a slider
 """
 
 
@@ -81,11 +86,22 @@ def _demo(output: Path | None) -> int:
     if type(result.error_in_exec).__name__ != "ResourceExhaustedError":
         print(f"The demo did not run out of memory on {_DEMO_DEVICE}.", file=sys.stderr)
         return 1
+    if not _train_at_what_fits(shell):
+        return 1
     print(_NOW_YOU)
     if output is not None:
         session.last_report().save(output)
         print(f"The report is in {output}; to see it again: python -m oommagic show {output}")
     return 0
+
+
+def _train_at_what_fits(shell: Any) -> bool:
+    """Say which batch fits, and train at it in the same process on the same device."""
+    for cell in (_PLAN_CELL, _FITTING_CELL):
+        print(f"\nNext cell:\n\n{cell}\n", flush=True)
+        if not shell.run_cell(cell).success:
+            return False
+    return True
 
 
 def _show_in_a_line(kind: type, _error: object, traceback: Sequence[str]) -> None:

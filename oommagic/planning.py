@@ -276,7 +276,7 @@ def _recorded(result: Result, subject: Any) -> StepTapes:
                 f"machine has left for it ({room}). Free some memory, or plan on a larger machine."
             )
         case Died(how):
-            raise PlanError(f"The child process that ran steps of {name} was {how}.")
+            raise PlanError(f"The child process that ran steps of {name} {how}.")
         case TimedOut(after_s):
             raise PlanError(
                 f"Steps of {name} were not over after {format_seconds(after_s)}, so there is no "
@@ -293,7 +293,7 @@ def _trial(batch: int, limit_bytes: int, result: Result) -> BatchTrial:
             text = f"it ran out ({failure.text})"
             return replace(trial, outcome="ran out", peak_bytes=peak_bytes, message=text)
         case Died(how):
-            return replace(trial, outcome="died", message=f"the child process was {how}")
+            return replace(trial, outcome="died", message=f"the child process {how}")
         case TimedOut(after_s):
             text = f"it was not over after {format_seconds(after_s)}"
             return replace(trial, outcome="timed out", message=text)

@@ -5,6 +5,7 @@ since TensorFlow and the user's code write to standard output and standard error
 lets go of the other pipe, or has died, the process ends.
 """
 
+import faulthandler
 import importlib
 import json
 import os
@@ -15,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -91,8 +92,10 @@ def _record(open_parcel: Callable[[], Any], on_progress: Callable[[str], None]) 
     """Record steps of a model: what a plan is made from."""
     from oommagic.tf import steps
 
-    subject, sample, task = open_parcel()
-    return steps.record(subject, sample, task, on_progress)
+    with steps.Making() as making:
+        subject, sample, task = open_parcel()
+    tapes = steps.record(subject, sample, task, on_progress)
+    return replace(tapes, made=making.tape)
 
 
 def _measure(open_parcel: Callable[[], Any], _on_progress: Callable[[str], None]) -> object:
@@ -108,6 +111,7 @@ _TASKS: dict[str, _Task] = {"tapes": _record, "measure": _measure}
 
 def main() -> None:
     """Do what the parent asks for."""
+    faulthandler.enable()  # a crash leaves a word on the screen, of which the parent keeps the end
     pipes = _take_pipes()
     answers = _Answers(pipes.answers)
     sys.excepthook = answers.failed

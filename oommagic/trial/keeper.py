@@ -38,11 +38,11 @@ _LOG_BYTES = 4000
 _Process = subprocess.Popen[bytes]
 
 _SIGNALS = {
-    "SIGKILL": "killed by the system (SIGKILL): most likely the host's memory ran out",
-    "SIGABRT": "stopped by a check of its own (SIGABRT), as TensorFlow has many",
+    "SIGKILL": "was killed by the system (SIGKILL): most likely the host's memory ran out",
+    "SIGABRT": "was stopped by a check of its own (SIGABRT), as TensorFlow has many",
     "SIGSEGV": "crashed (SIGSEGV)",
     "SIGBUS": "crashed (SIGBUS): a file or shared memory that it used was cut short",
-    "SIGTERM": "ended by another process (SIGTERM)",
+    "SIGTERM": "was ended by another process (SIGTERM)",
 }
 _NO_HOST_MEMORY = "std::bad_alloc"
 
@@ -208,6 +208,6 @@ def _in_words(code: int, log: str) -> str:
     if code >= 0:
         return f"ended by itself, with exit code {code}, before it was done"
     if _NO_HOST_MEMORY in log:
-        return f"out of the host's memory ({_NO_HOST_MEMORY})"
+        return f"ran out of the host's memory ({_NO_HOST_MEMORY})"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return _SIGNALS.get(name, f"ended by {name}")
+    return _SIGNALS.get(name, f"was ended by {name}")

@@ -39,7 +39,7 @@ class Died:
     """The child process ended without an answer."""
 
     how: str
-    """In words: `killed by the system (SIGKILL): …`."""
+    """In words: `was killed by the system (SIGKILL): …`, `could not be started: …`."""
     log: str = ""
 
 

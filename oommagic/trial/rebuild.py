@@ -10,7 +10,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +101,12 @@ def _renew_numbers(thing: Any) -> None:
 def stand_in(shape: Sequence[int], dtype: str) -> Any:
     """Make a tensor of which shape and type are known, but not its values.
 
-    Zeros alone would make a model divide by them. As weights, these give averages.
+    Zeros stay zeros through a step; other made-up weights can lead to numbers too small for the
+    processor to be quick with.
     """
     import tensorflow as tf
 
-    kind = tf.as_dtype(dtype)
-    if not kind.is_floating:
-        return tf.zeros(shape, kind)
-    return tf.fill(shape, tf.constant(1 / max(1, prod(shape[:-1])), kind))
+    return tf.zeros(shape, tf.as_dtype(dtype))
 
 
 def tensor(values: Any, dtype: str) -> Any:

@@ -16,7 +16,14 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from itertools import chain
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
@@ -50,6 +57,7 @@ _LOOKED_INTO_ALL_THE_SAME = frozenset(
 _SEEDS = ("_seed", "_rng")
 _VARIABLE = ("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
 _COPIES = ("tensorflow.python.distribute.values", "DistributedValues")
+_DICT_WRAPPER = ("tensorflow.python.trackable.data_structures", "_DictWrapper")
 _FUNCTION = ("tensorflow.python.eager.polymorphic_function.polymorphic_function", "Function")
 
 PutBack = Callable[[], object]
@@ -103,8 +111,10 @@ class _Noted:
         elif kind.__module__ == "numpy.random._generator":
             bits = thing.bit_generator
             self._put_back.append(partial(setattr, bits, "state", bits.state))
+        elif _is_a(kind, _DICT_WRAPPER):  # pretends to be what it wraps
+            return chain(self._note_attributes(thing), [thing.__wrapped__])
         elif _is_looked_into(kind):
-            return self._note_attributes(thing)
+            return chain(self._note_attributes(thing), self._note_slots(thing))
         return iter(())
 
     def _note_items(self, thing: Any) -> Iterator[object]:
@@ -117,6 +127,14 @@ class _Noted:
                 break
         yield from dict.values(thing) if isinstance(thing, dict) else tuple(thing)
         yield from self._note_attributes(thing)
+
+    def _note_slots(self, thing: Any) -> Iterator[object]:
+        for made_from in type(thing).__mro__:
+            for slot in vars(made_from).values() if "__slots__" in vars(made_from) else ():
+                if type(slot) is MemberDescriptorType and hasattr(thing, slot.__name__):
+                    value = slot.__get__(thing)
+                    self._put_back.append(partial(slot.__set__, thing, value))
+                    yield value
 
     def _note_attributes(self, thing: Any) -> Iterator[object]:
         try:

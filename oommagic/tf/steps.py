@@ -6,6 +6,7 @@ own; in the user's kernel this belongs within `left_as_it_was`.
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Self
@@ -42,17 +43,19 @@ class Making:
         """Record nothing yet."""
         self.tape: Tape | None = None
         self._recording = _Recording()
-        self._undoing = Undoing(self._recording.discard)
+        self._undoing = ExitStack()
 
     def __enter__(self) -> Self:
-        self._undoing.__enter__()
-        self._recording.start()
+        with ExitStack() as stack:
+            stack.enter_context(Undoing(self._recording.discard))
+            self._recording.start()
+            self._undoing = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        tapes = self._recording.stop()
-        self.tape = _of_device(tapes, _device().name)
-        self._undoing.__exit__(*error)
+        with self._undoing:
+            if error == (None, None, None):
+                self.tape = _of_device(self._recording.stop(), _device().name)
 
 
 def record(

@@ -79,11 +79,14 @@ def apart(claims: Iterable[Claim]) -> Iterator[Claim]:
 
 
 def _by_address(tape: Tape, moment: Moment, after: Sequence[Held]) -> dict[int, Held]:
-    """Find what names still held at the end, in chunks that were never freed."""
+    """Find what names still held at the end, in chunks that were never freed.
+
+    Of what lives there without a name or a layer, the op that asked for it tells more.
+    """
     lasting = {chunk.address: chunk for chunk in moment.taped if chunk.ended is None}
     addresses = sorted(lasting)
     owners: dict[int, Held] = {}
-    for held in after:
+    for held in (one for one in after if one.owner or one.layer):
         place = bisect_right(addresses, held.address)  # a slice begins in the middle of a chunk
         if place:
             chunk = lasting[addresses[place - 1]]

@@ -29,10 +29,9 @@ CONTRASTS = """(ground) => {
     const [high, low] = [light(a), light(b)].sort((x, y) => y - x);
     return (high + 0.05) / (low + 0.05);
   };
-  const colours = (element) => {
+  const bars = (element) => {
     const style = getComputedStyle(element);
-    const bars = style.backgroundImage.match(/rgba?\\([^)]*\\)/g) ?? [];
-    return new Set([style.backgroundColor, ...bars]);
+    return style.backgroundImage.match(/rgba?\\([^)]*\\)/g) ?? [];
   };
   const page = parse(ground).slice(0, 3);
   const texts = [...document.querySelectorAll('.oommagic *')].filter((element) =>
@@ -43,8 +42,12 @@ CONTRASTS = """(ground) => {
     let grounds = [page];
     const chain = [];
     for (let e = element; e; e = e.parentElement) chain.unshift(e);
-    for (const e of chain) for (const colour of colours(e))
-      grounds.push(over(parse(colour), grounds.at(-1)));
+    for (const e of chain) {
+      const own = parse(getComputedStyle(e).backgroundColor);
+      const ground = over(own, grounds.at(-1));
+      grounds = own[3] === 1 ? [ground] : [...grounds, ground];
+      for (const colour of bars(e)) grounds.push(over(parse(colour), grounds.at(-1)));
+    }
     const style = getComputedStyle(element);
     const opacity = chain.reduce((all, e) => all * getComputedStyle(e).opacity, 1);
     const ink = parse(style.color);

@@ -28,7 +28,7 @@ def _lines(view: PlanView, room: int) -> Iterator[str]:
         yield from _table_lines(view, room)
         yield ""
     if view.parts:
-        yield view.parts_title
+        yield from textwrap.wrap(view.parts_title, room)
         yield from kind_lines(view.parts)
         yield ""
     for note in view.notes:
@@ -39,12 +39,12 @@ def _lines(view: PlanView, room: int) -> Iterator[str]:
 def _table_lines(view: PlanView, room: int) -> Iterator[str]:
     lefts = _lefts(view.rows)
     said = max(width(row.said) for row in view.rows)
-    bar = min(_LONGEST_BAR, room - len(lefts[0]) - said - 2 * len(_GAP) - 1)
+    bar = max(0, min(_LONGEST_BAR, room - len(lefts[0]) - said - 2 * len(_GAP) - 1))
     limit = None if view.limit is None else round(view.limit * bar)
     yield f"{lefts[0]}{_GAP}{_limit_head(view.limit_text, limit, bar)}".rstrip()
-    yield "─" * (len(lefts[0]) + 2 * len(_GAP) + bar + 1 + said)
+    yield "─" * min(room, len(lefts[0]) + 2 * len(_GAP) + bar + 1 + said)
     for row, left in zip(view.rows, lefts[1:], strict=True):
-        yield f"{left}{_GAP}{_bar(row, limit, bar)}{_GAP}{row.said}".rstrip()
+        yield cut(f"{left}{_GAP}{_bar(row, limit, bar)}{_GAP}{row.said}".rstrip(), room)
 
 
 def _lefts(rows: Sequence[SizeRow]) -> list[str]:

@@ -209,7 +209,7 @@ def _no_batch(forecast: Forecast, rows: Rows, limit: Limit) -> str:
     if weights > limit.bytes:
         reason = f"the weights alone take {format_bytes(weights)}"
     elif forecast.fixed_bytes > limit.bytes:
-        reason = f"a step takes {format_bytes(forecast.fixed_bytes)} whatever the batch"
+        reason = f"what stays from step to step takes {format_bytes(forecast.fixed_bytes)}"
     else:
         reason = f"batch {smallest.batch} takes {_figures(smallest)}"
     return f"No batch fits {limit.name}: {reason}, and its limit is {whole}."
@@ -243,7 +243,7 @@ def _scale(highs: Sequence[int], limit: Limit | None) -> int:
 
 
 def _share(size: int, scale: int) -> float:
-    return max(0.0, size / scale)
+    return min(1.0, max(0.0, size / scale))
 
 
 def _size_row(
@@ -279,7 +279,7 @@ def _parts(row: PlannedBatch) -> tuple[Part, ...]:
 
 def _facts(forecast: Forecast) -> Iterator[Fact]:
     fixed, sample = format_bytes(forecast.fixed_bytes), format_bytes(forecast.sample_bytes)
-    yield Fact("A step takes", f"{fixed} whatever the batch, and about {sample} for each sample.")
+    yield Fact("Takes", f"{fixed} that stay whatever the batch, about {sample} for each sample.")
     took = f"It took {format_seconds(forecast.elapsed_s)}."
     yield Fact("Predicted", f"{forecast.how} {took}".lstrip())
     if forecast.ran:

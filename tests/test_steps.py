@@ -505,7 +505,8 @@ def reader():
 
 data_set = lambda rows: tf.data.Dataset.from_tensor_slices(rows).batch(4)
 ragged = tf.ragged.constant([[1], [2, 3]])
-scope = {{**globals(), "compiled": compiled, "reader": reader, "data_set": data_set, "ragged": ragged}}
+own = {{"compiled": compiled, "reader": reader, "data_set": data_set, "ragged": ragged}}
+scope = {{**globals(), **own}}
 told["sentence"] = sentence_of(lambda: eval({call!r}, scope))
 """,
     )

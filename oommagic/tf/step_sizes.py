@@ -68,7 +68,7 @@ def _largest(
     usable = _usable(pace, sides)
     for last in reversed(usable):
         sizes = tuple(_spread(pace.batch, last, len(counts), usable))
-        if len(sizes) == len(counts):
+        if len(set(sizes)) == len(counts):
             due = ((pace.batch, counts[0] - 2), *zip(sizes[1:], counts[1:], strict=True))
             if sum(_cost_s(pace, *each) for each in due) <= allowed_s:
                 return due

@@ -15,16 +15,18 @@ from oommagic.explain.composition import (
     composition_of_names,
 )
 from oommagic.explain.facts import Facts, SetLimit
+from oommagic.measure.evidence import what_is_held
 from oommagic.measure.functions import line_span
-from oommagic.measure.limits import machine_bytes, set_limits
+from oommagic.measure.limits import Limit, machine_bytes, set_limits
+from oommagic.measure.nvml import open_gpus
 from oommagic.recording import Held, Listing, Recording, Tape, TracedLines
-from oommagic.report import Composition, DeviceMemory, Failure, Profile, Report
+from oommagic.report import Composition, DeviceMemory, Failure, Gpu, HostMemory, Profile, Report
 from oommagic.source_files import CELL, is_cell
+from oommagic.tf.context import limits_set
 from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
-from oommagic.tf.failures import failure_of
+from oommagic.tf.failures import failed_in_own_line, failure_of
 from oommagic.tf.functions import traced_functions
-from oommagic.tf.inventory import held_by
 from oommagic.tf.looking import attributes_of
 
 Namespace = Mapping[str, object]
@@ -72,7 +74,7 @@ def facts_of_run(run: EndedRun) -> Facts:
         held_after=recording.held_after,
         traced=_traced(run.namespace),
         earlier=run.earlier,
-        limits=_limits(),
+        limits=(*_host_limits(recording.host), *_device_limits(recording.gpus)),
     )
 
 
@@ -84,8 +86,8 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     called = _call_in_notebook(error)
     filename = called.filename if called is not None else failure.filename
     source = "".join(linecache.getlines(filename)) if filename else ""
-    held = held_by(namespace, include_unnamed=True)
-    devices = tuple(_devices_now())
+    held = what_is_held(namespace, include_unnamed=True)
+    devices, gpus = tuple(_devices_now()), _gpus_now() if failure.place == "device" else ()
     told_filename = CELL if is_cell(filename) else filename
     if failure.filename == filename:
         failure = replace(failure, filename=told_filename)
@@ -97,10 +99,12 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
         stack=_functions_in(error),
         names_used=_names_reached(source, namespace),
         devices=devices,
+        gpus=gpus,
         compositions=tuple(_of_names(devices, held)),
         held_after=held,
+        is_as_it_failed=failed_in_own_line(error),
         traced=_traced(namespace),
-        limits=_limits(),
+        limits=(*_host_limits(None), *_device_limits(gpus)),
     )
 
 
@@ -192,8 +196,27 @@ def _traced(namespace: Namespace) -> tuple[TracedLines, ...]:
     )
 
 
-def _limits() -> tuple[SetLimit, ...]:
-    total = machine_bytes()
-    return tuple(
-        SetLimit(limit.source, limit.bytes, hardware_bytes=total) for limit in set_limits()
-    )
+def _host_limits(host: HostMemory | None) -> Iterator[SetLimit]:
+    """Yield the limit that counted in the run, or else those of now, where someone has set it."""
+    total, limits = machine_bytes(), set_limits()
+    if host is not None and host.limit_bytes is not None:
+        limits = (Limit(host.limit_bytes, host.limit_source),)
+    for limit in limits:
+        if limit.bytes < total:
+            yield SetLimit(limit.source, limit.bytes, hardware_bytes=total)
+
+
+def _device_limits(gpus: Iterable[Gpu]) -> Iterator[SetLimit]:
+    """Yield what the program allows TensorFlow's devices of each card."""
+    totals = {gpu.index: gpu.total_bytes for gpu in gpus}
+    for limit in limits_set():
+        text = "the logical device's memory_limit"
+        yield SetLimit(text, limit.bytes, limit.device, totals.get(limit.card))
+
+
+def _gpus_now() -> tuple[Gpu, ...]:
+    gpus = open_gpus()
+    try:
+        return gpus.read()
+    finally:
+        gpus.close()

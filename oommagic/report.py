@@ -121,6 +121,8 @@ class HostMemory:
     is_exact: bool
     limit_bytes: int | None = None
     limit_source: str = ""
+    limit_counts_reserved: bool = False
+    """The limit counts what was asked for, used or not: it is reached before as much is in use."""
     children_peak_bytes: int | None = None
 
 

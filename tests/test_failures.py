@@ -783,3 +783,22 @@ def raised_by(cell: str) -> BaseException:
     except MemoryError as error:
         return error
     raise AssertionError("The cell did not fail.")
+
+
+def test_what_the_program_allows_its_gpus_is_read_from_tensorflow() -> None:
+    told = run_python("""
+import tensorflow as tf
+from tensorflow.python.eager import context as tensorflow_s
+from oommagic.tf.context import limits_set
+told["before"] = len(list(limits_set()))
+tf.config.list_physical_devices()
+now = tensorflow_s.context()
+cards = [tensorflow_s.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(3)]
+now._physical_devices += cards  # this machine has none
+tf.config.set_visible_devices(cards, "GPU")
+part = tf.config.LogicalDeviceConfiguration
+tf.config.set_logical_device_configuration(cards[1], [part(512), part(1024)])
+told["limits"] = [[each.device, each.card, each.bytes >> 20] for each in limits_set()]
+""")
+    assert told["before"] == 0
+    assert told["limits"] == [["GPU:1", 1, 512], ["GPU:2", 1, 1024]]

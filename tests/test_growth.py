@@ -106,6 +106,15 @@ def test_a_staircase_of_epochs_is_growth() -> None:
     assert steady_rise([float(at // 10) for at in range(80)], least=1.0) is not None
 
 
+def test_a_rise_that_was_read_amid_its_steps_is_growth() -> None:
+    # In MB, as a staged run's ticker has read them: a batch was there, or not.
+    values = [
+        2.0, 8.0, 8.0, 6.1, 10.1, 10.0, 6.2, 12.0, 8.1, 12.0, 12.0, 15.9, 19.9, 24.1, 30.0,
+        32.0, 39.8, 36.0, 43.7, 38.0, 40.0, 42.0, 46.0, 46.0, 46.0, 48.0, 57.4, 52.6,
+    ]  # fmt: skip
+    assert steady_rise(values, least=1.0) is not None
+
+
 @given(st.lists(st.floats(0, 1e12), max_size=200))
 def test_no_figures_upset_the_search(values: list[float]) -> None:
     rise = steady_rise(values, least=1.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oommagic.measure.limits import Limit, available_bytes, host_limit
+from oommagic.measure.limits import Limit, LowestLimit, available_bytes, host_limit
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -189,6 +189,17 @@ def test_this_machine_has_a_limit_and_less_than_that_available() -> None:
     assert limit.bytes <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_a_limit_that_stood_for_a_moment_counts_in_the_run() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    lowest = LowestLimit()
+    limit = lowest.limit.bytes - MIB
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    lowest.look()
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    lowest.look()
+    assert (lowest.limit.bytes, lowest.limit.counts_reserved) == (limit, True)
+
+
 @pytest.mark.parametrize(
     ("number", "name"),
     [(resource.RLIMIT_AS, "address space"), (resource.RLIMIT_DATA, "data segment")],
@@ -207,5 +218,5 @@ print(host_limit())
         text=True,
         check=True,
     )
-    limit = Limit(GIB, f"this process's limit on its {name} (ulimit)")
+    limit = Limit(GIB, f"this process's limit on its {name} (ulimit)", counts_reserved=True)
     assert done.stdout.strip() == repr(limit)

@@ -581,6 +581,28 @@ def test_a_limit_of_the_process_is_told_from_the_machines_memory() -> None:
     assert "Host memory is held to 4.00 GB by ulimit -v" in verdict.sentence
 
 
+def test_a_buffer_that_fills_comes_before_the_limit_that_made_it_sooner() -> None:
+    limit = SetLimit("the container's limit", 4 * GIB, hardware_bytes=64 * GIB)
+    source = "for batch in ds.shuffle(50000):\n    pass"
+    full = replace(HOST, peak_bytes=4 * GIB, limit_bytes=4 * GIB)
+    asked = {"kind": "allocation", "op": "Fill", "asked_bytes": MIB, "dtype": "float32"}
+    facts = on_host(source, **asked)
+    verdict = verdict_of(replace(facts, host=full, limits=(limit,)))
+    assert (verdict.cause, verdict.owner) == ("host memory", "ds")
+    assert "and the container's limit is 4.00 GB" in verdict.sentence
+    in_a_step = on_host(source, **asked, layer="dense")
+    assert verdict_of(replace(in_a_step, host=full, limits=(limit,))).cause == "a limit"
+
+
+def test_a_limit_on_what_is_reserved_is_not_compared_with_what_is_in_use() -> None:
+    source = "x = np.zeros(n)"
+    few = replace(HOST, peak_bytes=GIB, limit_bytes=4 * GIB, limit_counts_reserved=True)
+    limit = SetLimit("this process's limit", 4 * GIB, hardware_bytes=64 * GIB)
+    facts = replace(on_host(source, asked_bytes=GIB), host=few, limits=(limit,))
+    verdict = verdict_of(facts)
+    assert (verdict.cause, verdict.confidence) == ("a limit", "likely")
+
+
 def test_a_limit_that_the_machine_could_not_make_up_for_is_ruled_out() -> None:
     limit = SetLimit("ulimit -v", 4 * GIB, hardware_bytes=8 * GIB)
     verdict = verdict_of(replace(on_host("x = np.array(y)"), limits=(limit,)))
@@ -624,6 +646,25 @@ def test_a_kernel_that_was_not_watched_still_shows_what_names_hold_now() -> None
     verdict = verdict_of(late)
     assert (verdict.cause, verdict.owner) == ("left behind", "old_model")
     assert verdict.confidence == "likely"
+
+
+def test_after_an_op_of_the_cells_own_what_is_in_use_now_was_in_use_then() -> None:
+    late = Facts(
+        failure=replace(OOM, in_use_bytes=None, asked_bytes=400 * MIB, op="Fill", layer=""),
+        source="big = tf.zeros(n)",
+        devices=(DeviceMemory("GPU:0", 700 * MIB, 700 * MIB, 1400 * MIB, LIMIT),),
+        held_after=(held("kept", 700 * MIB),),
+        is_as_it_failed=True,
+    )
+    verdict = verdict_of(late)
+    assert (verdict.cause, verdict.confidence) == ("fragmentation", "likely")
+    assert verdict.sentence == (
+        "GPU:0's memory is in pieces: 836 MB are free in all, but not in one piece, and 400 MB "
+        "were asked for at once."
+    )
+    assert "700 MB of 1.50 GB are in use now on GPU:0." in verdict.evidence
+    full = replace(late, devices=(replace(late.devices[0], after_bytes=1400 * MIB),))
+    assert verdict_of(full).cause == "left behind"
 
 
 def test_what_names_hold_after_an_error_is_not_taken_for_what_was_in_use_then() -> None:

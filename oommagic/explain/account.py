@@ -32,7 +32,11 @@ class Account:
     asked: int | None = None
     in_use: int | None = None
     is_exact: bool = False
-    """Whether `in_use` was read when it failed; else it is the highest that was seen."""
+    """Whether `in_use` was read when it failed."""
+    is_of_now: bool = False
+    """Whether it is what is in use now; if neither, it is the highest that was seen."""
+    limit_counts_reserved: bool = False
+    """The limit counts more than what is in use, and is reached before: no sum is to be made."""
     before: int | None = None
     left: tuple[tuple[str, int], ...] = ()
     """What the cell does not use, by name, the largest first; the name is empty for what has
@@ -47,6 +51,8 @@ class Account:
     def missing(self) -> int | None:
         """How much was wanted beyond the limit; none or less means that it was there, in pieces."""
         if self.limit is None or self.in_use is None or self.asked is None:
+            return None
+        if self.limit_counts_reserved:
             return None
         return self.in_use + self.asked - self.limit
 
@@ -142,12 +148,16 @@ def account_of(facts: Facts, growths: Iterable[Growth]) -> Account:
 def _device_account(facts: Facts, failure: Failure) -> Account:
     device = facts.device(facts.place)
     in_use, is_exact = _in_use(facts)
+    is_of_now = not is_exact and facts.is_as_it_failed and device is not None
+    if device is not None and is_of_now:
+        in_use = device.after_bytes
     return Account(
         place=facts.place,
         limit=failure.limit_bytes or (device.limit_bytes if device is not None else None),
         asked=failure.asked_bytes,
         in_use=in_use,
         is_exact=is_exact,
+        is_of_now=is_of_now,
         before=device.before_bytes if device is not None and facts.profile is not None else None,
         left=_left_behind(facts),
         data=_data(facts),
@@ -161,6 +171,7 @@ def _host_account(facts: Facts, failure: Failure) -> Account:
         limit=host.limit_bytes if host is not None else None,
         asked=failure.asked_bytes,
         in_use=host.peak_bytes if host is not None else None,
+        limit_counts_reserved=host is not None and host.limit_counts_reserved,
         before=host.before_bytes if host is not None and facts.profile is not None else None,
     )
 

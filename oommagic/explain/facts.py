@@ -67,6 +67,9 @@ class Facts:
     tapes: tuple[Tape, ...] = ()
     held_before: tuple[Held, ...] = ()
     held_after: tuple[Held, ...] = ()
+    is_as_it_failed: bool = False
+    """Without a recording: whether what was in use when it failed still is, as far as the error
+    tells. It ended no step, and no function of Keras's, that has given back what it had."""
     traced: tuple[TracedLines, ...] = ()
     earlier: tuple[Report, ...] = ()
     """The reports of this kernel before this one, the oldest first."""

@@ -5,7 +5,8 @@ The order of the tables decides between causes that would each explain a failure
 1. Another process, where the card has no room although the allocator's limit has: no figure of
    ours can explain that.
 2. Fragmentation, when enough was free in all. Every other cause is about too little.
-3. What grows fills any device sooner or later, so it goes before what only made it sooner.
+3. What grows, or a buffer that fills, fills any device sooner or later, so it goes before what
+   only made it sooner.
 4. What was left behind, another process and a set limit: the step would fit without them.
 5. Data that lies on the device: the step would fit if it came in batches.
 6. Validation, prediction, compiling: not the training step itself.
@@ -25,7 +26,7 @@ from oommagic.explain.causes.data import data_on_the_device
 from oommagic.explain.causes.evaluation import evaluation
 from oommagic.explain.causes.fragmentation import fragmentation
 from oommagic.explain.causes.growing import growth, host_growth
-from oommagic.explain.causes.host import host_memory
+from oommagic.explain.causes.host import filling_buffer, host_memory
 from oommagic.explain.causes.left_behind import left_behind
 from oommagic.explain.causes.step import step_too_big
 from oommagic.explain.facts import HOST, Facts
@@ -46,7 +47,12 @@ DEVICE_CAUSES: tuple[Callable[[Case], Judgement], ...] = (
     compiling,
     step_too_big,
 )
-HOST_CAUSES: tuple[Callable[[Case], Judgement], ...] = (host_growth, a_limit, host_memory)
+HOST_CAUSES: tuple[Callable[[Case], Judgement], ...] = (
+    host_growth,
+    filling_buffer,
+    a_limit,
+    host_memory,
+)
 
 
 _NOTHING_KNOWN = (
@@ -100,6 +106,7 @@ def _of_the_failure(case: Case) -> Iterator[str]:
     yield f"It failed at {asked_for(failure)}{where(failure)}."
     if account.in_use is not None and account.place != HOST:
         seen = "were in use then" if account.is_exact else "were in use at the most"
+        seen = "are in use now" if account.is_of_now else seen
         limit = f" of {format_bytes(account.limit)}" if account.limit is not None else ""
         yield f"{format_bytes(account.in_use)}{limit} {seen} on {case.place}."
 

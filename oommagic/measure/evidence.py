@@ -5,7 +5,7 @@ own dump of a failure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +40,14 @@ class Evidence:
     notes: tuple[str, ...] = ()
 
 
+def what_is_held(namespace: Mapping[str, object], *, include_unnamed: bool) -> tuple[Held, ...]:
+    """Tell what names hold, and what has none; less of it where the host has no memory left."""
+    for unnamed_too in (True, False) if include_unnamed else (False,):
+        with suppress(MemoryError):
+            return held_by(namespace, include_unnamed=unnamed_too)
+    return ()
+
+
 class Witness:
     """Gathers the evidence of one run: `begin`, `tick` from a thread, `end`, `close`."""
 
@@ -53,7 +61,10 @@ class Witness:
         """Gather nothing yet; without steps there is no tape, whose work is done `aside`."""
         self._namespace = namespace
         self._compile_s = compile_s
-        limits, held_now = Limits(steps=tape_steps), partial(held_by, namespace)
+        limits, held_now = (
+            Limits(steps=tape_steps),
+            partial(what_is_held, namespace, include_unnamed=False),
+        )
         self._taping = Taping(limits, aside, held_now=held_now) if tape_steps else None
         self._dumps = DumpFolder()
         self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
@@ -66,7 +77,7 @@ class Witness:
 
     def begin(self) -> None:
         """Look at what is there, and start the tape."""
-        self._held_before = held_by(self._namespace)
+        self._held_before = what_is_held(self._namespace, include_unnamed=False)
         self._dumps.open()
         self._interrupts.start()
         if self._taping is not None:
@@ -89,7 +100,7 @@ class Witness:
             tapes=tapes,
             compiled=tuple(self._compiled(tapes)),
             held_before=self._held_before,
-            held_after=held_by(self._namespace, include_unnamed=unnamed),
+            held_after=what_is_held(self._namespace, include_unnamed=unnamed),
             failure=self._dumps.add_to(failure) if failure is not None else None,
             notes=self._taping.notes if self._taping is not None else (),
         )

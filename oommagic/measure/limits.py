@@ -20,6 +20,20 @@ class Limit:
 
     bytes: int
     source: str
+    counts_reserved: bool = False
+    """It counts what was asked for, used or not: it is reached before as much is resident."""
+
+
+class LowestLimit:
+    """The limit that counts in a run: someone may set one for a part of the run alone."""
+
+    def __init__(self) -> None:
+        """Take note of the limit as it is now."""
+        self.limit = host_limit()
+
+    def look(self) -> None:
+        """Take note of a lower one that the process was given meanwhile; takes microseconds."""
+        self.limit = min((self.limit, *_process_limits()), key=lambda limit: limit.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,8 @@ def _process_limits() -> Iterator[Limit]:
     ):
         soft, _ = resource.getrlimit(number)
         if soft != resource.RLIM_INFINITY:
-            yield Limit(soft, f"this process's limit on its {name} (ulimit)")
+            source = f"this process's limit on its {name} (ulimit)"
+            yield Limit(soft, source, counts_reserved=True)
 
 
 def _machine(root: Path, key: str) -> int:

@@ -22,7 +22,7 @@ from oommagic.measure.functions import code_and_nested, find_function, line_span
 from oommagic.measure.host import open_host_meter
 from oommagic.measure.lanes import Lanes
 from oommagic.measure.ledger import Ledger
-from oommagic.measure.limits import host_limit
+from oommagic.measure.limits import LowestLimit
 from oommagic.measure.line_marks import LineMarks
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.programs_memory import ProgramsMemory
@@ -85,6 +85,7 @@ class Recorder:
         self._witness = Witness(namespace, request.tape_steps, request.compile_s, self._aside)
         self._ticker = Ticker(self._on_tick)
         self._lanes = Lanes(self._host, self._devices, self._gpus)
+        self._limit = LowestLimit()
         self._places: dict[int, Place] = {}
         self._listings: dict[str, Listing] = {}
         # Codes, not functions: those hold the user's objects.
@@ -226,6 +227,7 @@ class Recorder:
     def _on_tick(self, count: int) -> None:
         silenced = self._ledger.dark_threads()
         self._look_at(silenced)
+        self._limit.look()
         self._witness.tick(count)
         self._mark_lines()
         self._ledger.tick()
@@ -298,7 +300,7 @@ class Recorder:
         )
 
     def _host_memory(self) -> HostMemory:
-        totals, limit = self._ledger.totals, host_limit()
+        totals, limit = self._ledger.totals, self._limit.limit
         return HostMemory(
             before_bytes=totals.own_before,
             after_bytes=totals.own_now,
@@ -308,6 +310,7 @@ class Recorder:
             is_exact=self._host.is_exact,
             limit_bytes=limit.bytes,
             limit_source=limit.source,
+            limit_counts_reserved=limit.counts_reserved,
             children_peak_bytes=totals.children_peak if self._request.include_children else None,
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from oommagic.own_builtins import keep_builtins
+from oommagic.units import MIB
 
 keep_builtins(globals())
 
@@ -108,6 +109,32 @@ def calls() -> AllocatorCalls | None:
     get_info = getattr(module, "TFE_GetMemoryInfo", None)
     reset = getattr(module, "TFE_ResetMemoryStats", None)
     return AllocatorCalls(get_info, reset) if get_info and reset else None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSet:
+    """What the program allows a GPU of TensorFlow's, by `set_logical_device_configuration`."""
+
+    device: str
+    """As elsewhere, `GPU:0`."""
+    card: int
+    """The number of the GPU that it is a part of."""
+    bytes: int
+
+
+def limits_set() -> Iterator[LimitSet]:
+    """Yield the limits that the program has set on its GPUs, which number from card to card."""
+    now = current_context()
+    parts_of = getattr(now, "_virtual_device_map", {})
+    cards = [each for each in getattr(now, "_visible_device_list", ()) if each.device_type == "GPU"]
+    number = 0
+    for card in cards:
+        for part in parts_of.get(card) or (None,):
+            limit_mb = getattr(part, "memory_limit", None)
+            if limit_mb is not None:
+                index = int(card.name.rpartition(":")[2])
+                yield LimitSet(f"GPU:{number}", index, int(limit_mb * MIB))
+            number += 1
 
 
 def memory_limits(handle: object) -> dict[str, int]:

@@ -49,6 +49,9 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64", "half": "float16"}
 _NUMBER_TYPE = re.compile(r"(?:b?float|q?u?int|complex|datetime|timedelta)(?P<bits>\d{1,3})")
 _TEXT_TYPE = re.compile(r"[<>|=]?(?P<kind>[US])(?P<length>\d{1,9})")
 
+_OF_A_GRAPH = re.compile(r"Graph execution error|__inference_|\{\{node ")
+_KERAS = re.compile(r"[/\\]keras[/\\]src[/\\]")
+
 _DIMENSION = re.compile(r"[0-9]{1,18}")
 
 _NAME_BEFORE = re.compile(r"^[\w.<>]+(?:: |\s*$)")
@@ -68,6 +71,16 @@ def failure_of(error: BaseException) -> Failure | None:
         if failure is not None:
             return _located(replace(failure, error_type=type(each).__name__))
     return None
+
+
+def failed_in_own_line(error: BaseException) -> bool:
+    """Say whether an op failed that the user's own code ran at once, in no graph and not by Keras.
+
+    What that code had in hand is still there: the error's traceback holds it.
+    """
+    if any(_KERAS.search(frame.filename) for frame in frames_of(error)):
+        return False
+    return _OF_A_GRAPH.search(_message_of(error)) is None
 
 
 def failure_from_text(error_type: str, text: str) -> Failure | None:

@@ -39,7 +39,8 @@ def _in_pieces(case: Case, free: str, asked: str) -> Blame:
     block = "not in one piece"
     if largest is not None:
         block = f"no free block is larger than {format_bytes(largest)}"
-    in_all = f"{free} are free in all" if is_exact else f"at least {free} were free in all"
+    is_known = is_exact or case.account.is_of_now
+    in_all = f"{free} are free in all" if is_known else f"at least {free} were free in all"
     return Blame(
         cause="fragmentation",
         sentence=(

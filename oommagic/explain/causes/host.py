@@ -8,6 +8,8 @@ from oommagic.explain.clues import Clue, ClueKind
 from oommagic.explain.wording import shape_words
 from oommagic.units import format_bytes
 
+_FEWEST_ELEMENTS = 16
+
 _WHAT_TAKES: dict[ClueKind, str] = {
     "to_categorical": "a one-hot array of one number for each class and sample asks for",
     "float64": "an array of float64 asks for",
@@ -20,13 +22,26 @@ _WHAT_TAKES: dict[ClueKind, str] = {
 }
 
 
+def filling_buffer(case: Case) -> Judgement:
+    """Judge whether a buffer of the data set is most of what the cell took."""
+    account, failure = case.account, case.failure
+    taken = (account.in_use or 0) - (account.before or 0)
+    if account.buffer is not None:
+        return host_memory(case) if account.buffer.total_bytes * 2 >= taken else None
+    reads_data = failure.kind != "python" and not failure.layer and "/" not in failure.op
+    is_one_of_many = account.asked is not None and taken >= _FEWEST_ELEMENTS * account.asked
+    if reads_data and is_one_of_many and case.facts.clues.of("cache", "shuffle"):
+        return host_memory(case)
+    return None
+
+
 def host_memory(case: Case) -> Judgement:
     """An array, a copy or a buffer takes more of the host's memory than there is."""
     failure, account = case.failure, case.account
     size = format_bytes(account.asked) if account.asked is not None else "more"
     shape = f" ({shape_words(failure)})" if failure.shape else ""
     at_line = f" in line {case.line_number}" if case.line_number is not None else ""
-    has = f", and the limit is {format_bytes(account.limit)}" if account.limit is not None else ""
+    has = f", and {_limit_words(case)} is {format_bytes(account.limit)}" if account.limit else ""
     used = f" beside the {format_bytes(account.in_use)} in use" if account.in_use else ""
     taker, clue = _taker(case)
     return Blame(
@@ -38,6 +53,12 @@ def host_memory(case: Case) -> Judgement:
         layer=failure.layer,
         owner=clue.name if clue is not None and clue.kind in {"cache", "shuffle"} else "",
     )
+
+
+def _limit_words(case: Case) -> str:
+    """Name the limit, if someone has set it."""
+    here = (limit for limit in case.facts.limits if not limit.device)
+    return next((limit.text for limit in here if limit.bytes == case.account.limit), "the limit")
 
 
 def _taker(case: Case) -> tuple[str, Clue | None]:

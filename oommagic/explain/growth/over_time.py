@@ -13,6 +13,8 @@ from oommagic.units import MIB
 
 _FEWEST_POINTS = 8
 _MOST_FLOORS = 16
+# One point alone may have been read in the middle of a step.
+_POINTS_OF_A_FLOOR = 3
 _LEAST_NET = 0.8
 _LEAST_OF_A_THIRD = 0.2
 _LEAST_RISES = 4
@@ -55,7 +57,7 @@ def steady_rise(values: Sequence[float], least: float) -> Rise | None:
 
 
 def _floors(values: Sequence[float]) -> list[float]:
-    parts = min(_MOST_FLOORS, len(values))
+    parts = min(_MOST_FLOORS, max(_FEWEST_POINTS, len(values) // _POINTS_OF_A_FLOOR))
     edges = [len(values) * part // parts for part in range(parts + 1)]
     return [min(values[start:end]) for start, end in pairwise(edges)]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -534,7 +535,8 @@ def opened_notebook(browser: Any, lab: Lab, name: str) -> Any:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(f"{lab.url}lab/tree/{name}?reset")
-    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
+    # The notebook's own indicator is idle before there is a kernel, and a cell run then is lost.
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     return page
 
 
@@ -546,17 +548,19 @@ def test_in_jupyterlab_the_slider_moves_and_moves_again_before_any_cell_has_run(
     page = opened_notebook(browser, lab, "plan.ipynb")
     page.locator(".jp-CodeCell .cm-content").first.click()
     page.keyboard.press("Shift+Enter")
-    page.locator(".jp-InputPrompt", has_text="[1]:").wait_for()
-    page.get_by_role("slider", name="batch size").wait_for()
+    page.locator(".jp-OutputArea-output .oommagic").wait_for()
+    assert page.get_by_role("slider", name="batch size").count() == 1, "the page, not the slider"
     drag(page, 0.67, 1)
     assert verdict(page).startswith("Batch 153 does not fit T4")
     cells = page.locator(".jp-CodeCell").count()
     for key in ("b", "ArrowLeft", "Control+s"):
         page.keyboard.press(key)
-    page.locator(".jp-DirtyIndicator, .jp-mod-dirty").first.wait_for(state="detached")
+    deadline = time.monotonic() + PATIENCE_S
+    while "widgets" not in lab.saved("plan.ipynb")["metadata"] and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
     assert page.locator(".jp-CodeCell").count() == cells
-    page.close()
     assert saved_batch(lab.saved("plan.ipynb")) == 152
+    page.close()
     lab.end_kernels()
     reopened = opened_notebook(browser, lab, "plan.ipynb")
     reopened.get_by_role("slider", name="batch size").wait_for()

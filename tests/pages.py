@@ -31,7 +31,7 @@ CONTRASTS = """(ground) => {
   };
   const bars = (element) => {
     const style = getComputedStyle(element);
-    return style.backgroundImage.match(/rgba?\\([^)]*\\)/g) ?? [];
+    return new Set(style.backgroundImage.match(/rgba?\\([^)]*\\)/g) ?? []);
   };
   const page = parse(ground).slice(0, 3);
   const texts = [...document.querySelectorAll('.oommagic *')].filter((element) =>

@@ -540,6 +540,22 @@ def opened_notebook(browser: Any, lab: Lab, name: str) -> Any:
     return page
 
 
+def reopened_with_slider(browser: Any, lab: Lab, name: str) -> Any:
+    """Open a notebook with a saved slider, again where JupyterLab was too quick for itself.
+
+    Now and then it looks for the widget before it has read its state from the notebook, and stays
+    with "model not found" until the page is loaded anew.
+    """
+    for _ in range(3):
+        page = opened_notebook(browser, lab, name)
+        slider = page.get_by_role("slider", name="batch size")
+        slider.or_(page.get_by_text("Error displaying widget: model not found")).first.wait_for()
+        if slider.count():
+            return page
+        page.close()
+    pytest.fail("the saved slider was not shown")
+
+
 @pytest.mark.browser
 def test_in_jupyterlab_the_slider_moves_and_moves_again_before_any_cell_has_run(
     browser: Any, lab: Lab
@@ -562,8 +578,7 @@ def test_in_jupyterlab_the_slider_moves_and_moves_again_before_any_cell_has_run(
     assert saved_batch(lab.saved("plan.ipynb")) == 152
     page.close()
     lab.end_kernels()
-    reopened = opened_notebook(browser, lab, "plan.ipynb")
-    reopened.get_by_role("slider", name="batch size").wait_for()
+    reopened = reopened_with_slider(browser, lab, "plan.ipynb")
     assert verdict(reopened).startswith("Batch 152 does not fit T4")
     drag(reopened, 0.99, 0)
     assert verdict(reopened).startswith("Batch 1 fits T4: 531 MB")

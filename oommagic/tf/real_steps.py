@@ -97,7 +97,7 @@ def _dataset(model: Any, sample: Sample, batch: int) -> Any:
     """
     import tensorflow as tf
 
-    data = _tuples(sample.batch(batch))
+    data = _as_fit_gives_it(sample.batch(batch))
     dataset = tf.data.Dataset.from_tensors(data).repeat()
     if model.jit_compile:
         closed = tf.data.experimental.to_variant(dataset)
@@ -112,7 +112,13 @@ def _open_spec(data: Any) -> Any:
         dtype = tf.string if array.dtype == object else tf.as_dtype(array.dtype)
         return tf.TensorSpec((None, *array.shape[1:]), dtype)
 
-    return map_leaves(of, _tuples(data))
+    return map_leaves(of, data)
+
+
+def _as_fit_gives_it(content: Any) -> Any:
+    """Take inputs that are alone out of their tuple: a step of the user's own counts on it."""
+    is_alone = len(content) == 1 and not isinstance(content[0], list | tuple)
+    return _tuples(content[0] if is_alone else content)
 
 
 def _tuples(content: Any) -> Any:
@@ -133,4 +139,4 @@ def _build_for_strategy(model: Any, sample: Sample) -> None:
     build = getattr(model, "_symbolic_build", None)
     if build is not None and _has_strategy(model):
         with model.distribute_strategy.scope():
-            build(data_batch=sample.batch(1))
+            build(data_batch=_as_fit_gives_it(sample.batch(1)))

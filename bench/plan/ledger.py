@@ -16,6 +16,12 @@ class Ledger:
         if path.exists():
             self._known = json.loads(path.read_text(encoding="utf-8"))
 
+    def forget(self, *kinds: str) -> None:
+        """Measure figures of these kinds again."""
+        for figures in self._known.values():
+            for kind in kinds:
+                figures.pop(kind, None)
+
     def recall(self, case: str, kind: str, batch: int | str, measure: Callable[[], Any]) -> Any:
         """Give the figure, and measure it where it is not known."""
         figures = self._known.setdefault(case, {}).setdefault(kind, {})

@@ -1,17 +1,19 @@
 """Holds plans against real steps, and against what else says how much memory a step takes.
 
 Run from the root of the checkout: `python -m bench.plan.run`. Each figure is printed and kept as
-it comes: broken off, the bench goes on where it was; `--again` begins anew. `BENCH_QUICK=1` plans
-two small models, to see that everything runs, and writes to a scratch folder.
+it comes: broken off, the bench goes on where it was. `--again` begins anew; `--plans-again` keeps
+what was measured of real steps, for a change in how plans are made. `BENCH_QUICK=1` plans two
+small models, to see that everything runs, and writes to a scratch folder.
 """
 
+import argparse
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +27,36 @@ from bench.plan.search import largest_that_fits
 from bench.plan.table import markdown
 
 SIZES = (4, 16, 64, 128, 256)
-_VERSIONED = ("tensorflow-cpu", "keras", "numpy")
+_VERSIONED = ("tensorflow", "keras", "numpy")
 
 
 def main() -> int:
     """Measure what is not known yet, and write both files; fail where there is no plan."""
     quick = os.environ.get("BENCH_QUICK") == "1"
     folder = Path(tempfile.mkdtemp(prefix="plan-")) if quick else Path(__file__).parent
-    progress = folder / "progress.json"
-    if "--again" in sys.argv[1:]:
-        progress.unlink(missing_ok=True)
-    ledger = Ledger(progress)
+    ledger = _ledger(folder / "progress.json")
     found = [_found(case, ledger) for case in (cases.QUICK if quick else cases.ALL)]
     findings = [one for one in found if isinstance(one, Finding)]
     failures = [one for one in found if isinstance(one, Failure)]
     here = _here()
     (folder / "results.json").write_text(_as_json(findings, failures, here), encoding="utf-8")
     (folder / "results.md").write_text(markdown(findings, failures, here), encoding="utf-8")
-    progress.unlink(missing_ok=True)
     print(f"Written: {folder}/results.md and results.json")
     return 1 if failures else 0
+
+
+def _ledger(path: Path) -> Ledger:
+    """Go on with what is known, as far as it is wanted."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--plans-again", action="store_true")
+    asked = parser.parse_args()
+    if asked.again:
+        path.unlink(missing_ok=True)
+    ledger = Ledger(path)
+    if asked.plans_again:
+        ledger.forget("plan", "live requests")
+    return ledger
 
 
 def _found(case: Case, ledger: Ledger) -> Finding | Failure:
@@ -108,7 +120,8 @@ def _peer(case: Case, name: str, sizes: Sequence[int], ledger: Ledger) -> dict[i
 
 def _here() -> dict[str, str]:
     """Say on what this ran."""
-    found = {name: version(name) for name in _VERSIONED}
+    homes = packages_distributions()  # TensorFlow comes in several
+    found = {name: version(homes[name][0]) for name in _VERSIONED}
     return {"python": sys.version.split()[0], **found, "processors": str(os.cpu_count())}
 
 

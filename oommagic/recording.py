@@ -171,6 +171,8 @@ class StepTapes:
     batch_bytes: Mapping[int, int]
     """How large one batch of data is at each size that ran."""
     compiled: tuple[CompiledSize, ...] = ()
+    held: "tuple[Held, ...]" = ()
+    """What the model held before the first step."""
     notes: tuple[str, ...] = ()
 
 

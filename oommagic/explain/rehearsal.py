@@ -54,7 +54,8 @@ class Rehearsals:
         """Rehearse up to the end of the first step, which all runs have in common."""
         self._later = scripts.later
         self._start = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
-        self._start.hold(scripts.before_bytes, OpRole("unknown"))
+        for size, role in scripts.before:
+            self._start.hold(size, role)
         if scripts.made is not None:
             self._start.step(scripts.made)
         self._start.hold(scripts.batch_law.at(batch), OpRole("data"))
@@ -134,7 +135,7 @@ class _Run:
                 if allocator.in_use_bytes > most:
                     most, highest = allocator.in_use_bytes, number
             else:
-                self._free_left(script.inherited[event - len(sizes)].at(self._batch))
+                self._free_left(script.inherited[event - len(sizes)])
         return highest
 
     def look(self) -> Fullest:
@@ -163,7 +164,9 @@ class _Run:
             raise RanOutError
         return address
 
-    def _free_left(self, size: int) -> None:
-        """Free something of that size that an earlier step has left; which, does not matter."""
-        if self._left[size]:
-            self.allocator.free(self._left[size].pop()[0])
+    def _free_left(self, allocation: Allocation) -> None:
+        """Free what an earlier step has left that is as large, and of that kind if possible."""
+        left = self._left[allocation.law.at(self._batch)]
+        alike = [n for n, (_, one) in enumerate(left) if one.role.kind == allocation.role.kind]
+        if left:
+            self.allocator.free(left.pop(alike[-1] if alike else -1)[0])

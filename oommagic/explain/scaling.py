@@ -10,6 +10,7 @@ and slots do, and what has the shape of one, does not grow with the batch unless
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from oommagic.recording import CompiledSize, OpRole, StepTapes, Tape
 
@@ -64,15 +65,15 @@ class Script:
     batch: int
     allocations: tuple[Allocation, ...]
     events: tuple[int, ...]
-    inherited: tuple[Law | Curve, ...]
-    """The sizes of what earlier steps had left and this one frees."""
+    inherited: tuple[Allocation, ...]
+    """What earlier steps had left and this one frees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
     """All that is needed to replay steps at any batch size."""
 
-    before_bytes: int
+    before: tuple[tuple[int, OpRole], ...]
     """What was in use before anything was recorded."""
     made: Script | None
     first: Script
@@ -85,19 +86,35 @@ def scripts_of(tapes: StepTapes) -> Scripts:
     """Give the scripts of the model's making, of the first step and of the later ones."""
     laws = _Laws(tapes)
     left: dict[int, Allocation] = {}
-    made = _script(0, tapes.made, laws, left) if tapes.made else None
+    made = _script(0, tapes.made, laws, left, _roles(tapes)) if tapes.made else None
     scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
     peaks = [max(step.tape.in_use_bytes) for step in tapes.steps]
     later = sorted(
         zip(scripts[1:], peaks[1:], strict=True), key=lambda one: (-one[0].batch, -one[1])
     )
     return Scripts(
-        before_bytes=(tapes.made or tapes.steps[0].tape).before_bytes,
+        before=tuple(_before(tapes)),
         made=made,
         first=scripts[0],
         later=tuple(script for script, _ in later) or (scripts[0],),
         batch_law=laws.of_batch(),
     )
+
+
+def _roles(tapes: StepTapes) -> Mapping[int, OpRole]:
+    """Give by address what the model holds: ops that made it often do not say for what."""
+    return {held.address: OpRole(held.kind, held.layer) for held in tapes.held}
+
+
+def _before(tapes: StepTapes) -> Iterator[tuple[int, OpRole]]:
+    """Give what was there before, by what it is as far as that is known."""
+    rest = (tapes.made or tapes.steps[0].tape).before_bytes
+    for held in tapes.held if tapes.made is None else ():
+        if held.bytes <= rest:
+            rest -= held.bytes
+            yield held.bytes, OpRole(held.kind, held.layer)
+    if rest:
+        yield rest, OpRole("unknown")
 
 
 class _Laws:
@@ -167,12 +184,21 @@ def _keyed(tape: Tape) -> Iterator[tuple[int, Key]]:
             yield event, (*kind, counts[kind])
 
 
-def _script(batch: int, tape: Tape, laws: _Laws, left: dict[int, Allocation]) -> Script:
-    """Rewrite one tape; `left` has by address what earlier ones left, and is brought up to date."""
+def _script(
+    batch: int,
+    tape: Tape,
+    laws: _Laws,
+    left: dict[int, Allocation],
+    roles: Mapping[int, OpRole] = MappingProxyType({}),
+) -> Script:
+    """Rewrite one tape; `left` has by address what earlier ones left, and is brought up to date.
+
+    `roles` tells by address what some of it is that stays.
+    """
     staying = _staying(tape)
     allocations: list[Allocation] = []
     events: list[int] = []
-    inherited: list[Law | Curve] = []
+    inherited: list[Allocation] = []
     count = sum(size > 0 for size in tape.bytes)
     live: dict[int, int] = {}
     keys = dict(_keyed(tape))
@@ -181,13 +207,13 @@ def _script(batch: int, tape: Tape, laws: _Laws, left: dict[int, Allocation]) ->
             law = laws.of(keys[event], tape, event, batch, stays=event in staying)
             live[address] = len(allocations)
             events.append(len(allocations))
-            is_weight = not batch and event in staying
-            allocations.append(_allocation(tape, event, law, is_weight=is_weight))
+            role = roles.get(address) if event in staying else None
+            allocations.append(_allocation(tape, event, law, role))
         elif address in live:
             events.append(~live.pop(address))
         elif address in left:
             events.append(count + len(inherited))
-            inherited.append(left.pop(address).law)
+            inherited.append(left.pop(address))
     left.update((address, allocations[number]) for address, number in live.items())
     return Script(batch, tuple(allocations), tuple(events), tuple(inherited))
 
@@ -203,12 +229,10 @@ def _staying(tape: Tape) -> frozenset[int]:
     return frozenset(live.values())
 
 
-def _allocation(tape: Tape, event: int, law: Law | Curve, *, is_weight: bool) -> Allocation:
+def _allocation(tape: Tape, event: int, law: Law | Curve, role: OpRole | None) -> Allocation:
     op = tape.op_numbers[event]
-    role = tape.roles[op]
-    if is_weight and role.kind not in {"weights", "optimizer slots"}:
-        role = OpRole("weights", role.layer)  # what is there before the first step, and stays
-    return Allocation(law, tape.ops[op], role, tape.tensors[tape.tensor_numbers[event]])
+    tensor = tape.tensors[tape.tensor_numbers[event]]
+    return Allocation(law, tape.ops[op], role or tape.roles[op], tensor)
 
 
 def _neighbours(known: Sequence[CompiledSize], batch: int) -> tuple[CompiledSize, CompiledSize]:

@@ -17,6 +17,7 @@ from oommagic.tf import arena, step_sizes, xla
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.failures import failure_of
 from oommagic.tf.hush import Hush
+from oommagic.tf.inventory import held_by
 from oommagic.tf.profiler import ProfilerBusyError, ProfilerSession
 from oommagic.tf.real_steps import Step, Steps, steps_of
 from oommagic.tf.samples import Sample, Task
@@ -102,6 +103,7 @@ class _Run:
 
     def record(self) -> StepTapes:
         device, mark = _device(), xla.last_number()
+        held = held_by({_title(self.subject): self.subject})
         steps = steps_of(self.subject, self.sample, self.task)
         sides = self.sample.fixed_sides() | _sides(self.subject)
         first = step_sizes.first_size(sides)
@@ -125,6 +127,7 @@ class _Run:
             steps=tuple(taped),
             batch_bytes={step.batch: step.batch * self.sample.row_bytes for step in taped},
             compiled=compiled,
+            held=tuple(one for one in held if one.device == device.name),
             notes=(*self.sample.notes, *self.notes),
         )
 

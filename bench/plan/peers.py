@@ -123,7 +123,7 @@ def _highest_live(scripts: "Scripts", batch: int) -> int:
 def _through(script: "Script", batch: int, held: int) -> tuple[int, int]:
     """Give what is held after a step, and at most."""
     sizes = [allocation.law.at(batch) for allocation in script.allocations]
-    left = [law.at(batch) for law in script.inherited]
+    left = [allocation.law.at(batch) for allocation in script.inherited]
     highest = held
     for event in script.events:
         if event < 0:

@@ -298,6 +298,44 @@ def test_what_lives_without_a_name_is_told_by_its_op() -> None:
     assert [one.kind for one in composition.holdings] == ["data"]
 
 
+def _begun_within_a_step(*lost: tuple[int, int]) -> Allocator:
+    """Take, before the tape, what a step has begun with, and then run two whole ones."""
+    allocator = Allocator()
+    for piece in [allocator.take(requested, taped=False) for _, requested in lost]:
+        allocator.give_back(piece)
+    for _ in range(2):
+        for piece in [allocator.take(requested, op=op) for op, requested in lost]:
+            allocator.give_back(piece)
+    return allocator
+
+
+def test_what_a_step_began_with_before_the_tape_is_what_later_steps_begin_with() -> None:
+    events = 5
+    allocator = _begun_within_a_step((_LAYER, 64 * KIB))
+    tape = allocator.tape(times_s=range(1, events + 1))
+    steps = ((0.0, 1.5, "step"), (1.6, 3.5, "step"), (3.6, 5.5, "step"))
+    found = composition_at_peak(replace(tape, steps=steps), [], [])
+    assert [(one.kind, one.layer) for one in found.holdings] == [("activations", "dense")]
+    others = ((0.0, 1.5, "step"), (1.6, 3.5, "other"), (3.6, 5.5, "other"))
+    found = composition_at_peak(replace(tape, steps=others), [], [])
+    assert [one.kind for one in found.holdings] == ["unknown"]
+
+
+def test_what_two_ops_of_a_step_may_have_asked_for_is_not_known() -> None:
+    allocator = _begun_within_a_step((_LAYER, 64 * KIB), (_UPDATE, 64 * KIB))
+    tape = allocator.tape(times_s=range(1, 11))
+    steps = ((0.0, 2.5, "step"), (2.6, 6.5, "step"), (6.6, 10.5, "step"))
+    found = composition_at_peak(replace(tape, steps=steps), [], [])
+    assert [one.kind for one in found.holdings] == ["unknown"]
+
+
+def test_what_has_the_size_of_data_alone_is_data() -> None:
+    for op, kind in ((_DATA, "data"), (_EAGER, "unknown")):
+        allocator = _begun_within_a_step((op, 64 * KIB))
+        found = composition_at_peak(allocator.tape(), [], [])
+        assert [one.kind for one in found.holdings] == [kind]
+
+
 def test_what_an_earlier_run_saw_tells_how_large_a_chunk_is_and_not_whose() -> None:
     allocator = Allocator()
     rows = allocator.take(64 * KIB, slack=100, taped=False)

@@ -10,8 +10,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from oommagic.explain.replay import Chunk, Moment
+from oommagic.explain.unseen import unseen
 from oommagic.recording import Held, Left, Tape
 from oommagic.report import HoldingKind
 
@@ -170,9 +172,9 @@ def _claims(
 
 
 def _left_claims(tape: Tape, moment: Moment) -> Iterator[Claim]:
-    """Find what earlier tapes have seen being handed out, and this one not before the moment."""
+    """Find what came before the tape: seen by an earlier one, or the like of what is on it."""
     freed_later = {chunk.address: chunk for chunk in moment.earlier}
-    for left in tape.left:
+    for left in chain(tape.left, unseen(tape, moment)):
         if not left.is_of_this_run:
             continue
         chunk = freed_later.get(left.address)

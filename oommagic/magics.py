@@ -187,7 +187,8 @@ class OommagicMagics(Magics):
             found = _planned(values, asked)
         except OommagicError as error:
             raise IPythonUsageError(f"%oombatch: {error}") from None
-        _show_plan(found)
+        shell: Shell = self.shell
+        _show_plan(found, is_in_notebook=hasattr(shell, "kernel"))
 
     def _value_of(self, text: str) -> Any:
         """Give what an expression of the notebook stands for."""
@@ -418,13 +419,17 @@ def _show_devices(overview: "Overview") -> None:
 
 def _plan_bundle(plan: "Plan", **_asked: object) -> dict[str, object]:
     from oommagic.show import planner
+
+    return planner.bundle(plan.forecast)
+
+
+def _show_plan(plan: "Plan", *, is_in_notebook: bool) -> None:
+    from oommagic.show import planner
     from oommagic.tf.arena import CARDS
 
-    return planner.bundle(plan.forecast, CARDS)
-
-
-def _show_plan(plan: "Plan") -> None:
-    publish_display_data(_plan_bundle(plan))
+    publish_display_data(planner.bundle(plan.forecast))
+    if is_in_notebook:
+        publish_display_data(planner.slider(plan.forecast, CARDS))
 
 
 def _show_why(explanation: "Explanation") -> None:

@@ -1,4 +1,4 @@
-"""Which batch fits, as one thing to display: a slider, HTML and text in one bundle."""
+"""Which batch fits, as things to display: what stays readable anywhere, and a slider."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,19 @@ from oommagic.show.plan_text import plan_text
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def bundle(forecast: Forecast, cards: Sequence[Card] = ()) -> dict[str, object]:
-    """Give every form that a front end can choose from; cards are other limits to choose."""
+def bundle(forecast: Forecast) -> dict[str, object]:
+    """Give the forms that a saved notebook keeps, with or without a kernel."""
+    return {"text/plain": plan_text(forecast), "text/html": plan_html(forecast)}
+
+
+def slider(forecast: Forecast, cards: Sequence[Card] = ()) -> dict[str, object]:
+    """Give the slider; cards are other limits to choose.
+
+    It is shown apart: in one bundle with the others JupyterLab would choose it even in a reopened
+    notebook that has not kept it, and show nothing.
+    """
     from oommagic.show.widgets import planner
 
     widget = planner(forecast, cards)
-    return {
-        "text/plain": plan_text(forecast),
-        "text/html": plan_html(forecast),
-        _WIDGET: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id},
-    }
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {"text/plain": "A slider over batch sizes.", _WIDGET: view}

@@ -15,6 +15,7 @@ from typing import Any
 
 from oommagic.errors import CannotTravelError
 from oommagic.trial import rebuild, words
+from oommagic.trial.sources import names_in_annotations, source_lines
 from oommagic.trial.whereabouts import way_to
 from oommagic.trial.words import Call, Reduced, Word
 from oommagic.units import MIB, format_bytes
@@ -51,7 +52,7 @@ def pack(thing: object, *, values: bool = False, folder: Path | None = None) -> 
         why = f"{str(error).rstrip('.')}. Have the function that uses it make it."
         raise CannotTravelError(_named(contents.last, thing, what), why) from error
     settings = words.settings() if "tensorflow" in sys.modules else {}
-    sent = Call(rebuild.open_parcel, settings, stream.getvalue(), parts)
+    sent = Call(rebuild.open_parcel, settings, contents.sources, stream.getvalue(), parts)
     return pickle.dumps(sent, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -88,6 +89,8 @@ class _Contents:
         """Empty objects that were sent, their items and what else they hold."""
         self.last: object = None
         """What was looked at last: the culprit, if packing fails."""
+        self.sources: dict[str, list[str]] = {}
+        """Those of functions that are in no file, by the names of the files that they claim."""
         self._folder = folder
         self._files = 0
         self._known: dict[type, Word | None] = {}
@@ -104,6 +107,14 @@ class _Contents:
     def later(self, thing: object, items: object, state: dict[str, Any]) -> None:
         """Send what an empty object holds when all else is sent."""
         self.waiting.append((thing, items, state))
+
+    def function(self, function: FunctionType, names: dict[str, Any]) -> None:
+        """Send a function's source with it, and add to the names outside that go with it."""
+        source = source_lines(function)
+        if source is not None:
+            self.sources.update([source])
+        outside = function.__globals__
+        names.update((n, outside[n]) for n in names_in_annotations(function) if n in outside)
 
     def large_array(self, array: Any) -> Reduced | None:
         """Have a large array read from a file; None for one that is not."""
@@ -154,6 +165,12 @@ def _pickler_class() -> Any:
 
         def reducer_override(self, obj: object) -> Any:
             reduced = self._contents.reduced(obj)
-            return super().reducer_override(obj) if reduced is None else reduced
+            if reduced is not None:
+                return reduced
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, FunctionType) and reduced is not NotImplemented:
+                _, (_, slots), *_ = reduced[1:]
+                self._contents.function(obj, slots["__globals__"])
+            return reduced
 
     return Pickler

@@ -13,10 +13,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from oommagic.trial.sources import publish
 
-def open_parcel(settings: Mapping[str, Any], stream: bytes, parts: int) -> Any:
+
+def open_parcel(
+    settings: Mapping[str, Any], sources: Mapping[str, list[str]], stream: bytes, parts: int
+) -> Any:
     """Make the settings those of the kernel, and give what was packed."""
-    _set(settings)
+    if settings:
+        _set(settings)
+    publish(sources)
     unpickler = pickle.Unpickler(BytesIO(stream))  # noqa: S301 (packed by the parent)
     thing = unpickler.load()
     filled = []
@@ -32,9 +38,13 @@ def open_parcel(settings: Mapping[str, Any], stream: bytes, parts: int) -> Any:
 def _set(settings: Mapping[str, Any]) -> None:
     import tensorflow as tf
 
-    # Threads come first: they are the device's, which the next call may make.
-    tf.config.threading.set_inter_op_parallelism_threads(settings["inter_op_threads"])
-    tf.config.threading.set_intra_op_parallelism_threads(settings["intra_op_threads"])
+    # Threads come first: they are the device's, which the next call may make. Once it is made
+    # TensorFlow refuses even to be told what is so already.
+    threads = tf.config.threading
+    if threads.get_inter_op_parallelism_threads() != settings["inter_op_threads"]:
+        threads.set_inter_op_parallelism_threads(settings["inter_op_threads"])
+    if threads.get_intra_op_parallelism_threads() != settings["intra_op_threads"]:
+        threads.set_intra_op_parallelism_threads(settings["intra_op_threads"])
     tf.config.run_functions_eagerly(settings["runs_eagerly"])
     tf.config.optimizer.set_jit(settings["jit"])
     tf.config.optimizer.set_experimental_options(settings["graph_options"])

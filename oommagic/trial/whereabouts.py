@@ -32,19 +32,18 @@ def _joined(path: str, step: str) -> str:
 
 
 def _steps(thing: Any) -> Iterator[tuple[str, Any]]:
-    match thing:
-        case dict():
-            for key, value in dict.items(thing):
-                yield f"[{_key(key)}]", value
-        case list() | tuple():
-            for index, value in enumerate(_items(thing)):
-                yield f"[{index}]", value
-        case FunctionType():
-            yield from _names_of(thing)
-        case MethodType():
-            yield from (("", thing.__func__), ("", thing.__self__))
-        case type():
-            yield from ((f".{name}", value) for name, value in vars(thing).items())
+    # By its type: some objects only say that they are dictionaries.
+    kind = type(thing)
+    if issubclass(kind, dict):
+        yield from ((f"[{_key(key)}]", value) for key, value in dict.items(thing))
+    elif issubclass(kind, list | tuple):
+        yield from ((f"[{index}]", value) for index, value in enumerate(_items(thing)))
+    elif issubclass(kind, FunctionType):
+        yield from _names_of(thing)
+    elif issubclass(kind, MethodType):
+        yield from (("", thing.__func__), ("", thing.__self__))
+    elif issubclass(kind, type):
+        yield from ((f".{name}", value) for name, value in vars(thing).items())
     yield from _attributes(thing)
 
 

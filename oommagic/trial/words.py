@@ -158,7 +158,8 @@ def _tensor(thing: Any, packing: Packing) -> Reduced:
         raise CannotTravelError(f"a {thing.dtype.name} of TensorFlow", _ELSEWHERE)
     if not hasattr(thing, "numpy"):
         raise CannotTravelError("a tensor of a graph", _ELSEWHERE)
-    return _told(thing, packing)
+    made, *arguments = _told(thing, packing)
+    return made, tuple(arguments)
 
 
 def _told(thing: Any, packing: Packing) -> tuple[Any, ...]:
@@ -171,11 +172,9 @@ def _told(thing: Any, packing: Packing) -> tuple[Any, ...]:
 
 
 def _values_of(thing: Any, packing: Packing) -> Any:
-    """Give a tensor's values, or a call that reads them from a file.
-
-    Pickle holds on to what it is given until the end, and these may be a copy.
-    """
-    values = thing.numpy()
+    """Give a tensor's values, where they lie, or a call that reads them from a file."""
+    tensor = thing.read_value() if hasattr(thing, "read_value") else thing
+    values = tensor.__array__()  # `numpy()` would copy them
     reduced = packing.large_array(values) if hasattr(values, "nbytes") else None
     return values if reduced is None else Call(reduced[0], *reduced[1])
 
@@ -193,7 +192,8 @@ def _function(thing: Any, _: Packing) -> Reduced:
 
 def _as_written(called: Any) -> Any:
     """Give the plain method where TensorFlow has bound one to its object in its own way."""
-    bound = getattr(called, "__wrapped__", None)
+    # AutoGraph has put what it made of it in the place of `__wrapped__`.
+    bound = getattr(called, "__original_wrapped__", None)
     if isinstance(bound, MethodType):
         target: Any = bound.__self__
         if type(target).__name__ == "TfMethodTarget":
@@ -240,6 +240,13 @@ def _array(thing: Any, packing: Packing) -> Reduced | None:
     return packing.large_array(thing)
 
 
+def _file(thing: Any, _: Packing) -> Reduced:
+    for name in ("stdout", "stderr"):
+        if thing in {getattr(sys, name), getattr(sys, f"__{name}__")}:
+            return getattr, (sys, name)
+    raise CannotTravelError("an open file", "have the function that uses it open it.")
+
+
 def _reference(thing: Any, _: Packing) -> Reduced:
     target = thing()
     return (rebuild.nowhere, ()) if target is None else (rebuild.reference, (target,))
@@ -284,8 +291,15 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("keras.src.saving.keras_saveable", "KerasSaveable", _emptied),
     ("keras.src.ops.node", "Node", _emptied),
     ("keras", "KerasTensor", _emptied),
+    ("keras.src.utils.backend_utils", "DynamicBackend", _emptied),
     (f"{_TRACKABLE}.base", "Trackable", _emptied),
     ("numpy", "ndarray", _array),
+    ("_io", "TextIOWrapper", _file),
+    ("_io", "BufferedReader", _file),
+    ("_io", "BufferedWriter", _file),
+    ("_io", "BufferedRandom", _file),
+    ("_io", "FileIO", _file),
+    ("ipykernel.iostream", "OutStream", _file),
     ("_thread", "lock", _anew("Lock")),
     ("_thread", "LockType", _anew("Lock")),
     ("_thread", "RLock", _anew("RLock")),

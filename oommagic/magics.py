@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from oommagic.measure.recorder import Request
     from oommagic.session import Explanation, Run
 
+_NO_ROOM_TO_SAY_WHY = (
+    "%oomwhy: the host's memory is so full that there is no room to say why. Let go of something "
+    "(del name) and ask again."
+)
+
 # What IPython says of its shell differs from version to version: no types fit all of them.
 Shell = Any
 
@@ -138,14 +143,15 @@ class OommagicMagics(Magics):
         It also answers for a cell that was not profiled, and after oommagic was loaded late.
         Nothing runs again.
         """
-        from oommagic import session
-
         shell: Shell = self.shell
         try:
-            explanation = session.explain(None, shell.user_ns)
+            from oommagic import session
+
+            _show_why(session.explain(None, shell.user_ns))
         except OommagicError as error:
             raise IPythonUsageError(f"%oomwhy: {error}") from None
-        _show_why(explanation)
+        except MemoryError:
+            raise IPythonUsageError(_NO_ROOM_TO_SAY_WHY) from None
 
     @magic_arguments.magic_arguments()
     @magic_arguments.argument(

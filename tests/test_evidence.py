@@ -2,6 +2,7 @@
 
 import pytest
 from children import ARENA, run_python
+from staging import SMALL_HOST
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -170,3 +171,34 @@ told["left at the next start"] = len(glob.glob(of_the_child))
         ARENA,
     )
     assert told == {"ended": True, "left": 1, "left at the next start": 0}
+
+
+def test_oomwhy_answers_while_the_host_is_still_full() -> None:
+    told = run_python(
+        SMALL_HOST
+        + """
+import contextlib, gc, io
+import numpy as np, tensorflow as tf
+from oommagic.magics import open_shell
+shell = open_shell()
+shell.push({"np": np, "x": tf.ones((64, 64))})
+gc.disable()  # it would look through all of these again and again
+objects = [[] for _ in range(4_000_000)]  # a list of them all takes 32 MB
+def ask():
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        shell.run_cell("%oomwhy")
+    return " ".join(said.getvalue().split())
+with small_host(200), contextlib.redirect_stdout(io.StringIO()):
+    shell.run_cell("images = np.ones((1000, 256, 256, 3), 'float32')", store_history=True)
+    hoard = []
+    with contextlib.suppress(MemoryError):
+        while True:
+            hoard.append(np.ones(2**20))
+    told["full"] = ask()
+    del hoard[:3]
+    told["with 24 MB"] = ask()
+"""
+    )
+    assert "Host memory is held to" in told["with 24 MB"]
+    assert "images = np.ones((1000, 256, 256, 3), 'float32')" in told["with 24 MB"]
+    assert "Host memory is held to" in told["full"] or "no room to say why" in told["full"]

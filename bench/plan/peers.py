@@ -114,14 +114,12 @@ def live_requests(model: Any, make_batch: Any, batches: Sequence[int]) -> Iterat
 
 def _highest_live(scripts: "Scripts", batch: int) -> int:
     held = sum(size for size, _ in scripts.before) + scripts.batch_law.at(batch)
-    begun = (scripts.made, scripts.first) if scripts.made else (scripts.first,)
-    for script in begun:
-        held, highest = _through(script, batch, held)
-    return max(highest, *(_through(script, batch, held)[1] for script in scripts.later))
+    held += sum(allocation.law.at(batch) for allocation in scripts.settled)
+    return max(_highest(script, batch, held) for script in scripts.steps)
 
 
-def _through(script: "Script", batch: int, held: int) -> tuple[int, int]:
-    """Give what is held after a step, and at most."""
+def _highest(script: "Script", batch: int, held: int) -> int:
+    """Give what is held at most in a step."""
     sizes = [allocation.law.at(batch) for allocation in script.allocations]
     left = [allocation.law.at(batch) for allocation in script.inherited]
     highest = held
@@ -131,7 +129,7 @@ def _through(script: "Script", batch: int, held: int) -> tuple[int, int]:
         else:
             held += sizes[event] if event < len(sizes) else -left[event - len(sizes)]
         highest = max(highest, held)
-    return held, highest
+    return highest
 
 
 ESTIMATES: Mapping[str, Estimate] = {

@@ -1,8 +1,8 @@
 """The peak of a step at any batch size, from steps at a few: the plan.
 
-Each allocation that was recorded is scaled by its own law, and whole runs are rehearsed on the
-replayed allocator. Runs of one model differ, since its ops race: what most of them come to is
-the figure, and how far they lie apart goes into the range.
+Each allocation that was recorded is scaled by its own law, and each step is rehearsed on the
+replayed allocator. Steps differ, since a model's ops race. The peak of several steps lies between
+what most of them come to and what the highest does; how far they lie apart goes into the range.
 """
 
 from collections import defaultdict
@@ -18,17 +18,18 @@ from oommagic.recording import StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
 from oommagic.units import GIB, format_bytes
 
-_MOST_RUNS, _FEWEST_RUNS = 6, 2
-_EVENTS_A_ROW = 60_000
-"""A row takes a tenth of a second at most, and longer only where a single step has more."""
+_MOST_STEPS, _FEWEST_STEPS = 8, 2
+_EVENTS_A_ROW = 25_000
+"""A row takes about a tenth of a second, and longer only where two steps have more."""
 
-_FINE, _COARSE = 2**0.5, 2.0
+_FINE, _FAIR, _COARSE = 2**0.25, 2**0.5, 2.0
+"""From one row's batch to the next: as fine as a second or two allows, and coarse far out."""
 _COARSE_FROM = 512
 _LARGEST_BATCH = 1 << 20
 _LARGEST_PEAK_BYTES = 96 * GIB
 """More than a large card has: rows for more help nobody."""
 
-_BELOW, _ABOVE = 0.04, 0.05
+_BELOW, _ABOVE = 0.02, 0.04
 """How far real peaks lie from rehearsed ones, of what a step adds: see `bench/plan`."""
 _RESERVE = 0.02
 """Of the peak: room that a rehearsal under the limit has to leave."""
@@ -41,7 +42,8 @@ class Plan:
         """Rehearse steps of growing size, and find the largest that fits the limit."""
         self._scripts = scripts_of(tapes)
         self._grows = tapes.is_arena
-        self._runs = _runs(self._scripts)
+        self._most = _most_steps(self._scripts)
+        self._stride = _FINE if self._most == _MOST_STEPS else _FAIR
         rows = tuple(self._rows())
         fixed_bytes = self._rehearsals(1).settled_bytes
         forecast = _forecast(tapes, rows, fixed_bytes)
@@ -117,18 +119,19 @@ class Plan:
             yield row
             if row.low_bytes > _LARGEST_PEAK_BYTES:
                 return
-            stride = _FINE if batch < _COARSE_FROM else _COARSE
+            stride = self._stride if batch < _COARSE_FROM else _COARSE
             batch = max(batch + 1, round(batch * stride))
 
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
         rehearsals = self._rehearsals(batch)
-        peaks, settled = rehearsals.peaks(self._runs), rehearsals.settled_bytes
-        peak = round(median(peaks))
+        peaks, settled = rehearsals.peaks(self._most), rehearsals.settled_bytes
+        lowest, highest = min(peaks), max(peaks)
+        peak = round((median(peaks) + highest) / 2)
         return PlannedBatch(
             batch,
-            low_bytes=settled + round((min(peaks) - settled) * (1 - _BELOW)),
+            low_bytes=settled + round((lowest - settled) * (1 - _BELOW)),
             peak_bytes=peak,
-            high_bytes=settled + round((max(peaks) - settled) * (1 + _ABOVE)),
+            high_bytes=settled + round((highest - settled) * (1 + _ABOVE)),
             kinds=_kinds(rehearsals.fullest(), peak),
         )
 
@@ -152,17 +155,16 @@ class Plan:
             return False
         try:
             rehearsals = self._rehearsals(batch, limit_bytes - round(_RESERVE * row.peak_bytes))
-            rehearsals.peaks(self._runs)
+            rehearsals.peaks(self._most)
         except RanOutError:
             return False
         return True
 
 
-def _runs(scripts: Scripts) -> int:
-    """Rehearse fewer runs where a step has many allocations."""
-    before = len(scripts.first.events)
-    each = 3 * max(len(script.events) for script in scripts.later)
-    return min(max((_EVENTS_A_ROW - before) // each, _FEWEST_RUNS), _MOST_RUNS)
+def _most_steps(scripts: Scripts) -> int:
+    """Rehearse fewer steps where each has many allocations."""
+    longest = max(len(script.events) for script in scripts.steps)
+    return min(max(_EVENTS_A_ROW // longest, _FEWEST_STEPS), _MOST_STEPS)
 
 
 def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:

@@ -1,12 +1,11 @@
-"""Several steps in a row at one batch size, rehearsed on the replayed allocator.
+"""Steps at one batch size, rehearsed on the replayed allocator.
 
 Steps of one model do not take the same memory: their ops race, and what one leaves free decides
-which chunks the next one gets. So several runs are rehearsed, from the first allocation for the
-model on, and each takes the steps that were recorded in an order of its own.
+which chunks the next one gets. So each step that was recorded is rehearsed, a few times in a row,
+beside what a model keeps between its steps.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oommagic.explain.bfc import Allocator
@@ -14,8 +13,8 @@ from oommagic.explain.scaling import Allocation, Law, Script, Scripts
 from oommagic.recording import OpRole
 
 _NO_LIMIT = 1 << 50
-_STEPS = 3
-"""How many later steps a rehearsed run takes: more of them seldom find a higher peak."""
+_TIMES = 3
+"""After so many times in a row a step finds the chunks that it finds ever after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +47,36 @@ class Fullest:
 
 
 class Rehearsals:
-    """Runs of several steps at one batch size on one device; one that runs out raises."""
+    """Steps of one batch size on one device; one that runs out raises."""
 
     def __init__(self, scripts: Scripts, batch: int, device: Device) -> None:
-        """Rehearse up to the end of the first step, which all runs have in common."""
-        self._later = scripts.later
+        """Hand out what is there before a step, each piece as large as it was asked for."""
+        self._steps = scripts.steps
         self._start = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
         for size, role in scripts.before:
             self._start.hold(size, role)
-        if scripts.made is not None:
-            self._start.step(scripts.made)
+        for allocation in scripts.settled:
+            self._start.keep(allocation)
         self._start.hold(scripts.batch_law.at(batch), OpRole("data"))
-        self._start.allocator.peak_bytes = 0
-        self._start.step(scripts.first)
         self.settled_bytes = self._start.allocator.in_use_bytes
 
-    def peaks(self, runs: int) -> list[int]:
-        """Give the highest peak of each of so many runs."""
-        return [self._peak(number) for number in range(runs)]
+    def peaks(self, most: int) -> list[int]:
+        """Give the peak that each step comes to, of so many of them at most."""
+        return [self._peak(script) for script in self._steps[:most]]
 
     def fullest(self) -> Fullest:
         """Look at the most demanding step where it is fullest."""
-        script = self._later[0]
+        script = self._steps[0]
         highest = self._start.copy().step(script)
         run = self._start.copy()
         run.begin(script, until=highest)
         return run.look()
 
-    def _peak(self, number: int) -> int:
+    def _peak(self, script: Script) -> int:
         run = self._start.copy()
-        for script in _order(self._later, number):
+        for _ in range(_TIMES):
             run.step(script)
         return run.allocator.peak_bytes
-
-
-def _order(later: Sequence[Script], number: int) -> Iterator[Script]:
-    """Begin with another step in each run, and go on in other strides each time around."""
-    stride = 1 + number // len(later)
-    for step in range(_STEPS):
-        yield later[(number + step * stride) % len(later)]
 
 
 class _Run:
@@ -110,8 +100,12 @@ class _Run:
     def hold(self, size: int, role: OpRole) -> None:
         """Hand out what stays for the whole run, if it is anything."""
         if size > 1:
-            allocation = Allocation(Law(size), "", role, (None, ""))
-            self._left[size].append((self._allocate(size), allocation))
+            self.keep(Allocation(Law(size), "", role, (None, "")))
+
+    def keep(self, allocation: Allocation) -> None:
+        """Hand out what stays until a step frees it."""
+        size = allocation.law.at(self._batch)
+        self._left[size].append((self._allocate(size), allocation))
 
     def step(self, script: Script) -> int:
         """Do a step; give the event after which most was in use."""

@@ -8,7 +8,7 @@ and slots do, and what has the shape of one, does not grow with the batch unless
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -75,30 +75,47 @@ class Scripts:
 
     before: tuple[tuple[int, OpRole], ...]
     """What was in use before anything was recorded."""
-    made: Script | None
-    first: Script
-    later: tuple[Script, ...]
-    """The largest batch first, and of one batch the most demanding step first."""
+    settled: tuple[Allocation, ...]
+    """What the model and its first step left: weights, slots, and the last batch's results."""
+    steps: tuple[Script, ...]
+    """Without the first: the largest batch first, and of one batch the most demanding step."""
     batch_law: Law
 
 
 def scripts_of(tapes: StepTapes) -> Scripts:
-    """Give the scripts of the model's making, of the first step and of the later ones."""
+    """Give the scripts of the steps, and what was there before them.
+
+    The first step also prepares what all need: it is only a step if there is no other.
+    """
     laws = _Laws(tapes)
     left: dict[int, Allocation] = {}
-    made = _script(0, tapes.made, laws, left, _roles(tapes)) if tapes.made else None
-    scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
+    if tapes.made is not None:
+        _script(0, tapes.made, laws, left, _roles(tapes))
+    made = tuple(left.values())
+    first, *others = tapes.steps
+    scripts = [_script(first.batch, first.tape, laws, left)]
+    settled = _in_places(made, left.values())
+    scripts += [_script(step.batch, step.tape, laws, left) for step in others]
     peaks = [max(step.tape.in_use_bytes) for step in tapes.steps]
-    later = sorted(
-        zip(scripts[1:], peaks[1:], strict=True), key=lambda one: (-one[0].batch, -one[1])
-    )
+    ranked = sorted(zip(scripts[1:] or scripts, peaks[1:] or peaks, strict=True), key=_demand)
     return Scripts(
         before=tuple(_before(tapes)),
-        made=made,
-        first=scripts[0],
-        later=tuple(script for script, _ in later) or (scripts[0],),
+        settled=settled,
+        steps=tuple(script for script, _ in ranked),
         batch_law=laws.of_batch(),
     )
+
+
+def _in_places(made: Iterable[Allocation], now: Iterable[Allocation]) -> tuple[Allocation, ...]:
+    """Put what is there now in order: a weight's new value lies where one of its size lay first."""
+    sizes = [allocation.law.at(0) for allocation in (*made, *now)]
+    places = {size: place for place, size in reversed(list(enumerate(sizes)))}
+    return tuple(sorted(now, key=lambda allocation: places[allocation.law.at(0)]))
+
+
+def _demand(ranked: tuple[Script, int]) -> tuple[int, int]:
+    script, peak = ranked
+    return -script.batch, -peak
 
 
 def _roles(tapes: StepTapes) -> Mapping[int, OpRole]:

@@ -29,7 +29,7 @@ _LARGEST_BATCH = 1 << 20
 _LARGEST_PEAK_BYTES = 96 * GIB
 """More than a large card has: rows for more help nobody."""
 
-_BELOW, _ABOVE = 0.02, 0.04
+_BELOW, _ABOVE = 0.03, 0.05
 """How far real peaks lie from rehearsed ones, of what a step adds: see `bench/plan`."""
 _RESERVE = 0.02
 """Of the peak: room that a rehearsal under the limit has to leave."""

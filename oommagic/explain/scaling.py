@@ -85,23 +85,25 @@ class Scripts:
 def scripts_of(tapes: StepTapes) -> Scripts:
     """Give the scripts of the steps, and what was there before them.
 
-    The first step also prepares what all need: it is only a step if there is no other.
+    The first step of each size also prepares what the others need: it counts if there is no other.
     """
     laws = _Laws(tapes)
     left: dict[int, Allocation] = {}
     if tapes.made is not None:
         _script(0, tapes.made, laws, left, _roles(tapes))
     made = tuple(left.values())
-    first, *others = tapes.steps
-    scripts = [_script(first.batch, first.tape, laws, left)]
-    settled = _in_places(made, left.values())
-    scripts += [_script(step.batch, step.tape, laws, left) for step in others]
+    scripts, settled = [], made
+    for step in tapes.steps:
+        scripts.append(_script(step.batch, step.tape, laws, left))
+        settled = settled if len(scripts) > 1 else _in_places(made, left.values())
     peaks = [max(step.tape.in_use_bytes) for step in tapes.steps]
-    ranked = sorted(zip(scripts[1:] or scripts, peaks[1:] or peaks, strict=True), key=_demand)
+    ranked = sorted(zip(scripts, peaks, strict=True), key=_demand)
+    prepare = {step.batch: number for number, step in reversed(list(enumerate(tapes.steps)))}
+    plain = [one for one in ranked if one[0] is not scripts[prepare[one[0].batch]]]
     return Scripts(
         before=tuple(_before(tapes)),
         settled=settled,
-        steps=tuple(script for script, _ in ranked),
+        steps=tuple(script for script, _ in plain or ranked),
         batch_law=laws.of_batch(),
     )
 

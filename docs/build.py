@@ -14,6 +14,7 @@ ORDER = (
     "index",
     "magic",
     "why",
+    "plan",
     "small-device",
     "how-it-measures",
     "coming-from",

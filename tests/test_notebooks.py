@@ -1,5 +1,6 @@
 """The notebooks that we ship, run from the first cell to the last in a real kernel."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -42,6 +43,17 @@ def test_the_first_notebook_runs_out_names_the_line_and_then_trains() -> None:
 
 
 @pytest.mark.slow_once
+def test_the_notebook_on_batches_says_what_fits_measures_it_and_proves_it() -> None:
+    cells = run("02_which_batch_fits.ipynb")
+    asked, as_values, measured, proven, too_large = cells[3:]
+    assert re.search(r"Batch \d+ fits this device: ", told(asked))
+    assert "fits into 300 MB: " in told(as_values)
+    assert told(measured).count("MB measured") == 3
+    assert "proven to fit into 300 MB: " in told(proven)
+    assert texts(too_large) == "ran out, as predicted\n"
+
+
+@pytest.mark.slow_once
 def test_the_notebook_on_running_out_names_three_causes_and_the_list_to_blame() -> None:
     cells = run("04_why_it_ran_out.ipynb")
     too_big, trained, grows, fails, why, trained_again = cells[3:]
@@ -58,6 +70,6 @@ def test_the_notebook_on_running_out_names_three_causes_and_the_list_to_blame() 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    profiled = [cell for cell in notebook.cells if cell.source.startswith("%%oomprofile")]
-    assert profiled
-    assert all("host" in texts(cell) for cell in profiled)
+    asked = [cell for cell in notebook.cells if cell.source.startswith(("%%oomp", "%oomb"))]
+    assert asked
+    assert all("host" in texts(cell) or "fits" in texts(cell) for cell in asked)

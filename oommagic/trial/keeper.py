@@ -56,6 +56,8 @@ class Keeper(threading.Thread):
         """Files for the child; gone with it."""
         self.heard: SimpleQueue[Any] = SimpleQueue()
         """What the child said, and `Died` at its end."""
+        self.is_over = False
+        """The main thread wants no more of it; where the lock is still held all the same."""
         self._leash = leash
         self._environment = {**os.environ, **environment}
         self._orders: deque[dict[str, Any]] = deque([{"modules": modules}])
@@ -72,14 +74,17 @@ class Keeper(threading.Thread):
     def run(self) -> None:
         """Keep the child; called by `start()`."""
         try:
-            if self._leash.locked():
+            if self._is_wanted():
                 self.heard.put(self._keep())
         except OSError as error:
             self.heard.put(Died(f"could not be started: {error}"))
         finally:
-            # Until then the main thread may still be writing to the folder.
-            with self._leash:
-                remove(self.folder)
+            while self._is_wanted():  # the main thread may still be writing to the folder
+                time.sleep(_LOOK_S)
+            remove(self.folder)
+
+    def _is_wanted(self) -> bool:
+        return self._leash.locked() and not self.is_over
 
     def _keep(self) -> Died:
         remove_left_behind()
@@ -101,11 +106,11 @@ class Keeper(threading.Thread):
 
     def _hear(self, child: _Process, ears: "_Ears") -> None:
         """Listen until the child has ended and nothing more is to be heard."""
-        while self._leash.locked() and not _has_ended(child):
+        while self._is_wanted() and not _has_ended(child):
             self._pass_orders(child)
             ears.listen(_LOOK_S)
         _end(child)
-        while self._leash.locked() and ears.listen(0):
+        while self._is_wanted() and ears.listen(0):
             pass
 
     def _pass_orders(self, child: _Process) -> None:

@@ -51,6 +51,7 @@ def run(  # noqa: PLR0913 (all but the first two are said by name)
         has_ended = False
         while not has_ended:
             try:
+                keeper.is_over = True
                 if keeper.is_alive():
                     keeper.join()
                 has_ended = True

@@ -240,9 +240,13 @@ def _array(thing: Any, packing: Packing) -> Reduced | None:
     return packing.large_array(thing)
 
 
+def _running(thing: Any, _: Packing) -> Reduced:
+    raise CannotTravelError(f"a {type(thing).__name__}", _ELSEWHERE)
+
+
 def _file(thing: Any, _: Packing) -> Reduced:
     for name in ("stdout", "stderr"):
-        if thing in {getattr(sys, name), getattr(sys, f"__{name}__")}:
+        if any(thing is screen for screen in (getattr(sys, name), getattr(sys, f"__{name}__"))):
             return getattr, (sys, name)
     raise CannotTravelError("an open file", "have the function that uses it open it.")
 
@@ -294,6 +298,7 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("keras.src.utils.backend_utils", "DynamicBackend", _emptied),
     (f"{_TRACKABLE}.base", "Trackable", _emptied),
     ("numpy", "ndarray", _array),
+    ("threading", "Thread", _running),
     ("_io", "TextIOWrapper", _file),
     ("_io", "BufferedReader", _file),
     ("_io", "BufferedWriter", _file),

@@ -27,12 +27,20 @@ def test_the_demo_runs_out_on_512_mb_and_says_why_and_what_filled_it(tmp_path: P
     saved = tmp_path / "demo.json"
     done = oommagic("demo", "-o", str(saved))
     assert done.returncode == 0, done.stderr
-    parts = ("Ran out of memory at line 18", "Why: ", "│ source", "What filled CPU:0", "Above: why")
+    parts = (
+        "Ran out of memory at line 18",
+        "Why: ",
+        "│ source",
+        "What filled CPU:0",
+        " fits this device: ",
+        "model.fit(images, labels, batch_size=plan.max",
+        "Above: why",
+    )
     places = [done.stdout.index(part) for part in parts]
     assert places == sorted(places)
     assert "of 512 MB" in done.stdout
     *lines, last = done.stdout.splitlines()
-    assert "%oomwhy" in lines[-2]
+    assert "%oombatch" in lines[-2]
     assert str(saved) in last
     assert max(map(len, lines)) <= COLUMNS
     assert_the_demo_s(report.load(saved))

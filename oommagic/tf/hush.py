@@ -7,6 +7,7 @@ what is somebody else's is passed on afterwards.
 import os
 from contextlib import ExitStack, suppress
 from io import FileIO
+from threading import Lock
 
 from oommagic.own_builtins import keep_builtins
 
@@ -15,6 +16,12 @@ keep_builtins(globals())
 _STANDARD_ERROR = 2
 # TensorFlow's lines about a profiler that starts and stops, by the files that they name.
 _ITS_LINES = (b"profiler_session.cc", b"save_profile.cc", b"session_manager.cc")
+
+
+# A thread that saves a tape may be at it while another one begins: the second would take the
+# first one's file for the screen, and leave it there. Where the turn does not come, lines show.
+_TURN = Lock()
+_LONGEST_WAIT_S = 2.0
 
 
 class Hush:
@@ -28,6 +35,7 @@ class Hush:
         # The screen, as it was, and the file that stands in for it; empty while there is none.
         self._screen: list[FileIO] = []
         self._held: list[FileIO] = []
+        self._turns: list[bool] = []
 
     def __enter__(self) -> None:
         with ExitStack() as undoing:
@@ -41,7 +49,10 @@ class Hush:
         self.end()
 
     def _begin(self) -> None:
-        # From opening to keeping, each is one call into C: no interrupt can lose the file.
+        # From opening to keeping, each is one call into C: no interrupt can lose what was opened.
+        self._turns.extend(filter(None, map(_TURN.acquire, (True,), (_LONGEST_WAIT_S,))))
+        if not self._turns:
+            return
         self._screen.extend(map(FileIO, map(os.dup, (_STANDARD_ERROR,)), ("wb",)))
         self._held.extend(map(FileIO, map(os.memfd_create, ("oommagic",)), ("r+b",)))
         os.dup2(self._held[0].fileno(), _STANDARD_ERROR)
@@ -58,6 +69,9 @@ class Hush:
             file.close()
         self._screen.clear()
         self._held.clear()
+        while self._turns:
+            self._turns.pop()
+            _TURN.release()
 
 
 def _pass_on(held: FileIO, screen: FileIO) -> None:

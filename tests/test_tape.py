@@ -131,6 +131,7 @@ told["tapes"], told["span"] = run.facts(), run.tapes[0].times_s[-1] - run.tapes[
     assert told["span"] < 1.5
 
 
+@pytest.mark.long
 def test_a_step_that_allocates_too_often_ends_the_tape_and_says_so() -> None:
     told = tape("""
 @tf.function

@@ -8,6 +8,8 @@ from children import ARENA, Conversation, run_python, talk_to_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.of_tensorflow
+
 MB = 1024 * 1024
 
 WATCHED_RUN = """

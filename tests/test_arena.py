@@ -12,6 +12,8 @@ from oommagic.errors import DeviceRequestError, UsageError
 from oommagic.tf import arena
 from oommagic.units import GIB, MIB
 
+pytestmark = pytest.mark.of_tensorflow
+
 TRAINING = """
 import oommagic
 from oommagic.tf import arena

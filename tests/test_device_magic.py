@@ -14,6 +14,8 @@ from oommagic.show.devices import render_html, render_text
 from oommagic.tf import arena
 from oommagic.units import GIB, MIB, format_bytes
 
+pytestmark = pytest.mark.of_tensorflow
+
 _SHELL = """
 from IPython.utils.capture import capture_output
 from oommagic.magics import open_shell

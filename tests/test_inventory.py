@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from oommagic.tf.inventory import held_by, layer_paths
 from oommagic.tf.looking import attributes_of, closure_of, family_of, items_of
 
+pytestmark = pytest.mark.of_tensorflow
+
 BEGINNING = (
     ALLOCATION_EVENTS
     + """

@@ -1,4 +1,4 @@
-"""Holding back what TensorFlow logs of its profiler gives the screen back, whoever else is at it."""
+"""What holds back TensorFlow's lines gives the screen back, whoever else is at it."""
 
 from children import run_python
 

@@ -45,6 +45,7 @@ def here(cases: tuple[Case, ...]) -> list[object]:
     ]
 
 
+@pytest.mark.of_ipython
 @pytest.mark.parametrize("one", here(CASES))
 def test_a_cell_does_the_same_with_the_magic(pair: Pair, one: Case) -> None:
     assert pair.differences(one) == []
@@ -141,6 +142,7 @@ while True:
 """
 
 
+@pytest.mark.of_ipython
 @pytest.mark.parametrize("attempt", range(8))
 def test_an_interrupt_never_lands_in_our_code(pair: Pair, attempt: int) -> None:
     ran = pair.profiled.run(f"{pair.magic_line}\n{BUSY_LOOP}\n# {attempt}", interrupt_at="ready")
@@ -198,6 +200,7 @@ def misbehaving_pair() -> Iterator[Pair]:
         yield Pair(plain, profiled, MAGIC)
 
 
+@pytest.mark.of_ipython
 @pytest.mark.parametrize(("wrong", "seen_in"), WRONGS.items())
 def test_the_comparison_sees_a_magic_that_misbehaves(
     misbehaving_pair: Pair, wrong: str, seen_in: str

@@ -116,6 +116,7 @@ told["plain"], told["taped"] = trained(0), trained(3)
 """
 
 
+@pytest.mark.slow_once
 @pytest.mark.of_tensorflow
 def test_a_run_that_is_taped_takes_about_as_much_of_the_host_as_one_that_is_not() -> None:
     told = run_python(_TAPED, ARENA)

@@ -287,6 +287,7 @@ def test_a_message_makes_nothing_but_our_values(hostile: object) -> None:
         list(Inbox().messages(to_bytes(hostile)))
 
 
+@pytest.mark.slow_once
 @pytest.mark.of_tensorflow
 def test_steps_run_in_a_child_or_say_what_went_wrong() -> None:
     told = run_python("""

@@ -329,6 +329,7 @@ told["shown"] = file.read().decode()
     assert told == {"tapes": 1, "shown": "mine\n"}
 
 
+@pytest.mark.long
 def test_an_interrupt_at_any_moment_leaves_nothing_behind() -> None:
     told = tape("""
 import signal

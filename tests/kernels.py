@@ -323,10 +323,11 @@ _REPLACEMENTS = (
     (re.compile(r"/[\w/.-]*/ipykernel_\d+/\d+\.py"), "<cell>"),
     (re.compile(r"\b\d{5,}\.py"), "<cell>"),
     (re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>"), r"<cell \1>"),
+    # Before the addresses: a random file name may have 0x in it.
+    (re.compile(r"__autograph_generated_file\w+"), "<generated>"),
     (re.compile(r"0x[0-9a-fA-F]+"), "<address>"),
     (re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}"), "<id>"),
     (re.compile(r"<id>_\d+_\d+"), "<id>"),
-    (re.compile(r"__autograph_generated_file\w+"), "<generated>"),
     (re.compile(r"pid=\d+"), "pid=<number>"),
     (re.compile(r"Thread-\d+"), "Thread-<number>"),
     (re.compile(r"Task-\d+"), "Task-<number>"),

@@ -207,6 +207,17 @@ except ValueError as error:
     sys.last_value = error
 told["by_the_error"] = sorted(
     one.owner for one in held_by(names, include_unnamed=True) if one.shape == (110, 110))
+def fail(passed):
+    del passed
+    raise ValueError
+try:
+    tf.nest.map_structure(fail, tf.ones((115, 115)))
+except ValueError as error:
+    attempted, sys.last_value = sys.last_value, error
+told["by_an_error_in_a_library"] = sorted(
+    one.owner for one in held_by(names, include_unnamed=True) if one.shape == (115, 115))
+sys.last_value = attempted
+del attempted
 in_use = lambda: tf.config.experimental.get_memory_info("CPU:0")["current"]
 before = in_use()
 import gc, traceback
@@ -285,6 +296,10 @@ def test_data_types_without_an_address_are_never_asked_for_one(names: dict[str, 
 
 def test_what_the_last_error_keeps_is_named_after_it(names: dict[str, Any]) -> None:
     assert names["by_the_error"] == ["lost in attempt, by the last error"]
+
+
+def test_what_a_library_s_functions_keep_goes_by_the_error_alone(names: dict[str, Any]) -> None:
+    assert names["by_an_error_in_a_library"] == ["the last error"]
 
 
 def test_what_the_last_error_keeps_goes_when_its_frames_are_cleared(names: dict[str, Any]) -> None:

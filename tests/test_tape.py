@@ -25,7 +25,7 @@ told["notes"] = run.taping.notes
     } <= set(facts["layers"])
     assert {"weights", "gradients", "activations", "optimizer slots"} <= set(facts["kinds"])
     assert [[16, 14, 14, 8], "float32"] in facts["tensors"]
-    assert all(note.startswith("Recording allocations took") for note in told["notes"])
+    assert all(note.startswith("Saving the record of allocations took") for note in told["notes"])
     assert told["left"] == NOTHING_LEFT
 
 

@@ -37,6 +37,8 @@ _BESIDE_A_MODEL = ("_eval_epoch_iterator",)
 _CONTAINERS = frozenset({"list", "tuple", "set", "dict"})
 
 _HOLDERS = frozenset({"tensor", "variable"})
+# Folders of functions whose variables' names tell nobody anything.
+_LIBRARIES = ("/tensorflow/python/", "/keras/src/")
 
 _OUTPUTS = ("Out", "_oh")
 _LAST_OUTPUTS = ("_", "__", "___")
@@ -129,7 +131,7 @@ class _Search:
         while step is not None:
             frame = step.tb_frame
             for name, value in locals_of(frame):
-                self._visit(value, _Owner(f"{name} in {frame.f_code.co_name}, by the last error"))
+                self._visit(value, _owner_by_error(name, frame))
             step = step.tb_next
 
     def look_at_everything(self) -> None:
@@ -382,10 +384,20 @@ def _owners_of(values: list[object]) -> dict[int, str]:
     return found
 
 
+def _owner_by_error(name: str, frame: FrameType) -> _Owner:
+    if _is_of_a_library(frame):
+        return _Owner("the last error", is_whole=True)
+    return _Owner(f"{name} in {frame.f_code.co_name}, by the last error")
+
+
 def _note(found: dict[int, str], referrer: object, part: object, held: set[int]) -> None:
-    if type(referrer) is not FrameType:
+    if type(referrer) is not FrameType or _is_of_a_library(referrer):
         return
     for name, value in locals_of(referrer):
         if value is part:
             for number in held:
                 found.setdefault(number, f"{name} in {referrer.f_code.co_name}")
+
+
+def _is_of_a_library(frame: FrameType) -> bool:
+    return any(folder in frame.f_code.co_filename for folder in _LIBRARIES)

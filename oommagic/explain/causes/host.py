@@ -39,20 +39,28 @@ def host_memory(case: Case) -> Judgement:
     """An array, a copy or a buffer takes more of the host's memory than there is."""
     failure, account = case.failure, case.account
     size = format_bytes(account.asked) if account.asked is not None else "more"
-    shape = f" ({shape_words(failure)})" if failure.shape else ""
     at_line = f" in line {case.line_number}" if case.line_number is not None else ""
     has = f", and {_limit_words(case)} is {format_bytes(account.limit)}" if account.limit else ""
-    used = f" beside the {format_bytes(account.in_use)} in use" if account.in_use else ""
     taker, clue = _taker(case)
     return Blame(
         cause="host memory",
-        sentence=f"Host memory ran out{at_line}: {taker} {size}{shape}{used}{has}.",
+        sentence=f"Host memory ran out{at_line}{_request_words(case, taker, size)}{has}.",
         part=f"host memory was asked for {size}",
         confidence=_sure_of_host(account, clue),
         evidence=tuple(_of_host(case, clue)),
         layer=failure.layer,
         owner=clue.name if clue is not None and clue.kind in {"cache", "shuffle"} else "",
     )
+
+
+def _request_words(case: Case, taker: str, size: str) -> str:
+    """Say what asked for how much; nothing is known of some, but what was in use."""
+    account, failure = case.account, case.failure
+    beside = f" beside the {format_bytes(account.in_use)} in use" if account.in_use else ""
+    if not taker and account.asked is None:
+        return beside
+    shape = f" ({shape_words(failure)})" if failure.shape else ""
+    return f": {taker or 'it asks for'} {size}{shape}{beside}"
 
 
 def _limit_words(case: Case) -> str:
@@ -62,7 +70,7 @@ def _limit_words(case: Case) -> str:
 
 
 def _taker(case: Case) -> tuple[str, Clue | None]:
-    """Say what asks for it: the failing line's own call, or a buffer of the data it runs over."""
+    """Say what asks for it, if known: the failing line's own call, or a buffer of its data."""
     kinds: tuple[ClueKind, ...] = (
         "to_categorical",
         "from_tensor_slices",
@@ -76,9 +84,7 @@ def _taker(case: Case) -> tuple[str, Clue | None]:
     clue = clue or case.clue("predict")
     if clue is not None:
         return f"`{clue.text}`: {_WHAT_TAKES[clue.kind]}", clue
-    return (
-        "an array of float64 asks for" if case.failure.dtype == "float64" else "it asks for"
-    ), None
+    return "an array of float64 asks for" if case.failure.dtype == "float64" else "", None
 
 
 def _may_fill_a_buffer(case: Case) -> bool:

@@ -26,7 +26,7 @@ def left_behind(case: Case) -> Judgement:
             f"{_held_before(account)}: without that, {case.place} would have had room for the "
             f"{asked} that was asked for."
         ),
-        part=f"{format_bytes(account.left_bytes)} were left behind by what ran before",
+        part=f"it holds {format_bytes(account.left_bytes)} that the cell does not use",
         confidence=_sure_of_left(case),
         evidence=tuple(_of_earlier(case)),
         owner=_largest_owner(account),

@@ -113,13 +113,21 @@ def live_requests(model: Any, make_batch: Any, batches: Sequence[int]) -> Iterat
 
 
 def _highest_live(scripts: "Scripts", batch: int) -> int:
+    """Add up what is live through the whole run; what a script leaves, a later one may free."""
     held = sum(size for size, _ in scripts.before) + scripts.batch_law.at(batch)
-    held += sum(allocation.law.at(batch) for allocation in scripts.settled)
-    return max(_highest(script, batch, held) for script in scripts.steps)
+    if scripts.made is not None:
+        held, _ = _lived_through(scripts.made, batch, held)
+    highest = held
+    for script in scripts.at(batch):
+        held, reached = _lived_through(script, batch, held)
+        highest = max(highest, reached)
+    return highest
 
 
-def _highest(script: "Script", batch: int, held: int) -> int:
-    """Give what is held at most in a step."""
+def _lived_through(script: "Script", batch: int, held: int) -> tuple[int, int]:
+    """Give what is held after a script, and at most during it."""
+    from oommagic.explain.scaling import INHERITED
+
     sizes = [allocation.law.at(batch) for allocation in script.allocations]
     left = [allocation.law.at(batch) for allocation in script.inherited]
     highest = held
@@ -127,9 +135,9 @@ def _highest(script: "Script", batch: int, held: int) -> int:
         if event < 0:
             held -= sizes[~event]
         else:
-            held += sizes[event] if event < len(sizes) else -left[event - len(sizes)]
+            held += sizes[event] if event < INHERITED else -left[event - INHERITED]
         highest = max(highest, held)
-    return highest
+    return held, highest
 
 
 ESTIMATES: Mapping[str, Estimate] = {

@@ -1,36 +1,38 @@
 """The peak of a step at any batch size, from steps at a few: the plan.
 
-Each allocation that was recorded is scaled by its own law, and each step is rehearsed on the
-replayed allocator. Steps differ, since a model's ops race. The peak of several steps lies between
-what most of them come to and what the highest does; how far they lie apart goes into the range.
+Each allocation that was recorded is scaled by its own law, and the whole run is rehearsed on the
+replayed allocator. Steps differ, since a model's ops race. What is told is the highest of a few
+steps in a row; how far the steps lie apart makes the range.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from statistics import median
+from math import comb
 
 from oommagic.errors import PlanError
-from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsals
+from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsal
 from oommagic.explain.scaling import Scripts, scripts_of
 from oommagic.forecasts import Limit, Rows, planned
 from oommagic.recording import StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
-from oommagic.units import GIB, format_bytes
+from oommagic.units import GIB, MIB, format_bytes
 
-_MOST_STEPS, _FEWEST_STEPS = 8, 2
-_EVENTS_A_ROW = 25_000
-"""A row takes about a tenth of a second, and longer only where two steps have more."""
+_RUN_STEPS = 5
+"""What is told is the peak of so many steps in a row: the highest of them."""
+_LEAST, _EVEN = 0.1, 0.5
+"""How likely such a run stays below the low end of the range, and below the peak that is told."""
+_BESIDE, _OF_SPREAD, _BESIDE_BYTES = 0.03, 0.25, MIB
+"""How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, of
+what the steps differ by, and the little that other orders of small ops make."""
 
-_FINE, _FAIR, _COARSE = 2**0.25, 2**0.5, 2.0
-"""From one row's batch to the next: as fine as a second or two allows, and coarse far out."""
-_COARSE_FROM = 512
-_LARGEST_BATCH = 1 << 20
+_ROWS_EVENTS, _RUN_EVENTS = 1_500_000, 20_000
+"""Allocations and frees that are rehearsed for all rows, about two seconds of them, and for one."""
+_FEWEST_STEPS = 3
+_DOUBLINGS = 20
+_FINEST = 3
 _LARGEST_PEAK_BYTES = 96 * GIB
 """More than a large card has: rows for more help nobody."""
-
-_BELOW, _ABOVE = 0.03, 0.05
-"""How far real peaks lie from rehearsed ones, of what a step adds: see `bench/plan`."""
 _RESERVE = 0.02
 """Of the peak: room that a rehearsal under the limit has to leave."""
 
@@ -40,15 +42,13 @@ class Plan:
 
     def __init__(self, tapes: StepTapes, limit: Limit | None = None) -> None:
         """Rehearse steps of growing size, and find the largest that fits the limit."""
-        self._scripts = scripts_of(tapes)
+        self._scripts = _affordable(scripts_of(tapes))
         self._grows = tapes.is_arena
-        self._most = _most_steps(self._scripts)
-        self._stride = _FINE if self._most == _MOST_STEPS else _FAIR
         rows = tuple(self._rows())
-        fixed_bytes = self._rehearsals(1).settled_bytes
+        fixed_bytes = self._rehearsal(1).settled_bytes
         forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
-            largest = self._largest(rows, limit.bytes)
+            largest = self._largest(limit.bytes)
             forecast = replace(
                 forecast,
                 limit_bytes=limit.bytes,
@@ -69,7 +69,7 @@ class Plan:
     def composition(self, batch: int) -> Composition:
         """Tell who holds what when a step is at its fullest, by layer and kind."""
         _check_batch(batch)
-        fullest = self._rehearsals(batch).fullest()
+        fullest = self._rehearsal(batch).fullest()
         device, holdings = self.forecast.device, tuple(_holdings(fullest))
         return Composition(device, "peak", fullest.total_bytes, holdings, "plan")
 
@@ -77,7 +77,7 @@ class Plan:
         """Give the largest batch that fits the limit (the device's own by default), or 0."""
         known = self.forecast
         if limit_bytes is not None and limit_bytes != known.limit_bytes:
-            return self._largest(known.rows, limit_bytes)
+            return self._largest(limit_bytes)
         if known.max_batch is None:
             raise PlanError(
                 "No limit is known for the device of this plan: say one, as in "
@@ -106,65 +106,90 @@ class Plan:
             raise PlanError(f"Batch {batch} was not looked at: the plan ends at {largest}.")
         return row
 
-    def _rehearsals(self, batch: int, limit_bytes: int | None = None) -> Rehearsals:
+    def _rehearsal(self, batch: int, limit_bytes: int | None = None) -> Rehearsal:
         device = Device(grows=self._grows)
         if limit_bytes is not None:
             device = replace(device, limit_bytes=limit_bytes)
-        return Rehearsals(self._scripts, batch, device)
+        return Rehearsal(self._scripts, batch, device)
 
     def _rows(self) -> Iterator[PlannedBatch]:
-        batch = 1
-        while batch <= _LARGEST_BATCH:
+        for batch in _batches(_fineness(self._scripts)):
             row = self._rehearsed_row(batch)
             yield row
             if row.low_bytes > _LARGEST_PEAK_BYTES:
                 return
-            stride = self._stride if batch < _COARSE_FROM else _COARSE
-            batch = max(batch + 1, round(batch * stride))
 
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
-        rehearsals = self._rehearsals(batch)
-        peaks, settled = rehearsals.peaks(self._most), rehearsals.settled_bytes
-        lowest, highest = min(peaks), max(peaks)
-        peak = round((median(peaks) + highest) / 2)
+        rehearsal = self._rehearsal(batch)
+        peaks = rehearsal.peaks
+        lowest, peak, highest = _of_a_run(peaks, _LEAST), _of_a_run(peaks, _EVEN), max(peaks)
+        added_bytes, spread_bytes = peak - rehearsal.settled_bytes, highest - min(peaks)
+        beside_bytes = round(_BESIDE * added_bytes + _OF_SPREAD * spread_bytes) + _BESIDE_BYTES
         return PlannedBatch(
             batch,
-            low_bytes=settled + round((lowest - settled) * (1 - _BELOW)),
+            low_bytes=max(lowest - beside_bytes, 0),
             peak_bytes=peak,
-            high_bytes=settled + round((highest - settled) * (1 + _ABOVE)),
-            kinds=_kinds(rehearsals.fullest(), peak),
+            high_bytes=highest + beside_bytes,
+            kinds=_kinds(rehearsal.fullest(), peak),
         )
 
-    def _largest(self, rows: Rows, limit_bytes: int) -> int:
+    def _largest(self, limit_bytes: int) -> int:
         """Search for the largest batch that fits: by its peak, and rehearsed under the limit."""
-        fitting = 0
-        too_large = next((row.batch for row in rows if row.low_bytes > limit_bytes), 0)
-        too_large = too_large or rows[-1].batch + 1
+        fitting, too_large = 0, 1
+        while too_large <= 1 << _DOUBLINGS and self._fits(too_large, limit_bytes):
+            fitting, too_large = too_large, 2 * too_large
         while too_large - fitting > 1:
             middle = (fitting + too_large) // 2
-            if self._fits(rows, middle, limit_bytes):
+            if self._fits(middle, limit_bytes):
                 fitting = middle
             else:
                 too_large = middle
         return fitting
 
-    def _fits(self, rows: Rows, batch: int, limit_bytes: int) -> bool:
+    def _fits(self, batch: int, limit_bytes: int) -> bool:
         """Say whether it fits with room to spare, and finds its large blocks in what there is."""
-        row = planned(rows, batch)
-        if row is None or row.high_bytes > limit_bytes:
+        row = self._rehearsed_row(batch)
+        if row.high_bytes > limit_bytes:
             return False
         try:
-            rehearsals = self._rehearsals(batch, limit_bytes - round(_RESERVE * row.peak_bytes))
-            rehearsals.peaks(self._most)
+            self._rehearsal(batch, limit_bytes - round(_RESERVE * row.peak_bytes))
         except RanOutError:
             return False
         return True
 
 
-def _most_steps(scripts: Scripts) -> int:
-    """Rehearse fewer steps where each has many allocations."""
-    longest = max(len(script.events) for script in scripts.steps)
-    return min(max(_EVENTS_A_ROW // longest, _FEWEST_STEPS), _MOST_STEPS)
+def _affordable(scripts: Scripts) -> Scripts:
+    """Leave steps out where each has very many allocations."""
+    affordable = _RUN_EVENTS - len(scripts.first.events)
+    longest = max(len(step.events) for steps in scripts.others.values() for step in steps)
+    most = max(affordable // longest, _FEWEST_STEPS)
+    return replace(scripts, others={size: steps[:most] for size, steps in scripts.others.items()})
+
+
+def _fineness(scripts: Scripts) -> int:
+    """Choose how many rows there are to a doubling, as a power of two."""
+    sizes = [scripts.first.batch, *scripts.others]
+    events = max(sum(len(script.events) for script in scripts.at(size)) for size in sizes)
+    affordable = _ROWS_EVENTS // (_DOUBLINGS * events)
+    return min(max(affordable, 1).bit_length() - 1, _FINEST)
+
+
+def _batches(fineness: int) -> Iterator[int]:
+    """Yield sizes that people choose: all small ones, and then round ones, as computers count."""
+    yield from range(1, 1 << fineness)
+    for doubling in range(_DOUBLINGS - fineness + 1):
+        yield from (size << doubling for size in range(1 << fineness, 2 << fineness))
+
+
+def _of_a_run(peaks: list[int], likely: float) -> int:
+    """Give what a run stays below, so likely: the first step, and a few of the others, any ones."""
+    first, *others = peaks
+    steps = min(_RUN_STEPS - 1, len(others))
+    runs = comb(len(others), steps)
+    below = (
+        peak for n, peak in enumerate(sorted(others), start=1) if comb(n, steps) >= likely * runs
+    )
+    return max(first, next(below, first))
 
 
 def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:

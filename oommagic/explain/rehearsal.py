@@ -1,20 +1,18 @@
-"""Steps at one batch size, rehearsed on the replayed allocator.
+"""A run at one batch size, rehearsed on the replayed allocator from its very beginning.
 
-Steps of one model do not take the same memory: their ops race, and what one leaves free decides
-which chunks the next one gets. So each step that was recorded is rehearsed, a few times in a row,
-beside what a model keeps between its steps.
+Steps of one model do not take the same memory: their ops race, and what lies where decides which
+chunks each one gets. So the model is made, its data laid out, and every step that was recorded is
+done in its turn, as in the process that recorded them, but with the sizes of another batch.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
 
 from oommagic.explain.bfc import Allocator
-from oommagic.explain.scaling import Allocation, Law, Script, Scripts
+from oommagic.explain.scaling import INHERITED, Allocation, Law, Script, Scripts
 from oommagic.recording import OpRole
 
 _NO_LIMIT = 1 << 50
-_TIMES = 3
-"""After so many times in a row a step finds the chunks that it finds ever after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +44,46 @@ class Fullest:
     held: tuple[Held, ...]
 
 
-class Rehearsals:
-    """Steps of one batch size on one device; one that runs out raises."""
+class Rehearsal:
+    """A run at one batch size on one device, from its beginning; one that runs out raises."""
 
     def __init__(self, scripts: Scripts, batch: int, device: Device) -> None:
-        """Hand out what is there before a step, each piece as large as it was asked for."""
-        self._steps = scripts.steps
-        self._start = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
+        """Make the model and its data, and do each step in its turn."""
+        run = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
         for size, role in scripts.before:
-            self._start.hold(size, role)
-        for allocation in scripts.settled:
-            self._start.keep(allocation)
-        self._start.hold(scripts.batch_law.at(batch), OpRole("data"))
-        self.settled_bytes = self._start.allocator.in_use_bytes
+            run.hold(size, role)
+        if scripts.made is not None:
+            run.do(scripts.made)
+        run.hold(scripts.batch_law.at(batch), OpRole("data"))
+        self.peaks: list[int] = []
+        """Of each step."""
+        self.settled_bytes = 0
+        """What stays in use after the first step: weights, slots and the data."""
+        self._fullest = run, scripts.first, 0
+        for script in scripts.at(batch):
+            self._do(run, script)
 
-    def peaks(self, most: int) -> list[int]:
-        """Give the peak that each step comes to, of so many of them at most."""
-        return [self._peak(script) for script in self._steps[:most]]
+    def _do(self, run: "_Run", script: Script) -> None:
+        before = run.copy()
+        peak, event = run.do(script)
+        if peak > max(self.peaks, default=0):
+            self._fullest = before, script, event
+        self.peaks.append(peak)
+        self.settled_bytes = self.settled_bytes or run.in_use_bytes
 
     def fullest(self) -> Fullest:
         """Look at the most demanding step where it is fullest."""
-        script = self._steps[0]
-        highest = self._start.copy().step(script)
-        run = self._start.copy()
-        run.begin(script, until=highest)
+        before, script, event = self._fullest
+        run = before.copy()
+        run.begin(script, until=event)
         return run.look()
-
-    def _peak(self, script: Script) -> int:
-        run = self._start.copy()
-        for _ in range(_TIMES):
-            run.step(script)
-        return run.allocator.peak_bytes
 
 
 class _Run:
     """A rehearsed run as far as it has come."""
 
     def __init__(self, allocator: Allocator, batch: int) -> None:
-        self.allocator = allocator
+        self._allocator = allocator
         self._batch = batch
         self._sizes: dict[int, list[int]] = {}
         self._left: defaultdict[int, list[tuple[int, Allocation]]] = defaultdict(list)
@@ -92,45 +92,46 @@ class _Run:
 
     def copy(self) -> "_Run":
         """Give another run that has come as far."""
-        other = _Run(self.allocator.copy(), self._batch)
+        other = _Run(self._allocator.copy(), self._batch)
         other._sizes = self._sizes
         other._left.update((size, list(held)) for size, held in self._left.items())
         return other
 
     def hold(self, size: int, role: OpRole) -> None:
-        """Hand out what stays for the whole run, if it is anything."""
+        """Hand out what stays until a step frees it, if it is anything."""
         if size > 1:
-            self.keep(Allocation(Law(size), "", role, (None, "")))
+            allocation = Allocation(Law(size), "", role, (None, ""))
+            self._left[size].append((self._allocate(size), allocation))
 
-    def keep(self, allocation: Allocation) -> None:
-        """Hand out what stays until a step frees it."""
-        size = allocation.law.at(self._batch)
-        self._left[size].append((self._allocate(size), allocation))
+    @property
+    def in_use_bytes(self) -> int:
+        """What is handed out."""
+        return self._allocator.in_use_bytes
 
-    def step(self, script: Script) -> int:
-        """Do a step; give the event after which most was in use."""
-        highest = self.begin(script)
+    def do(self, script: Script) -> tuple[int, int]:
+        """Do all of it; give its peak, and the event after which that was in use."""
+        reached = self.begin(script)
         sizes = self._sizes_of(script)
         for number, address in self._live.items():
             self._left[sizes[number]].append((address, script.allocations[number]))
         self._live = {}
-        return highest
+        return reached
 
-    def begin(self, script: Script, until: int | None = None) -> int:
-        """Do a step up to an event; give the event after which most was in use."""
+    def begin(self, script: Script, until: int | None = None) -> tuple[int, int]:
+        """Do it up to an event; give the peak, and the event after which that was in use."""
         self._script = script
-        sizes, allocator, live = self._sizes_of(script), self.allocator, self._live
-        most, highest = 0, 0
+        sizes, allocator, live = self._sizes_of(script), self._allocator, self._live
+        peak, highest = allocator.in_use_bytes, 0
         for number, event in enumerate(script.events[:until], start=1):
             if event < 0:
                 allocator.free(live.pop(~event))
-            elif event < len(sizes):
+            elif event < INHERITED:
                 live[event] = self._allocate(sizes[event])
-                if allocator.in_use_bytes > most:
-                    most, highest = allocator.in_use_bytes, number
+                if allocator.in_use_bytes > peak:
+                    peak, highest = allocator.in_use_bytes, number
             else:
-                self._free_left(script.inherited[event - len(sizes)])
-        return highest
+                self._free_left(script.inherited[event - INHERITED])
+        return peak, highest
 
     def look(self) -> Fullest:
         """Tell who holds what right now."""
@@ -140,11 +141,11 @@ class _Run:
         ]
         if script is not None:
             now += [(address, script.allocations[n]) for n, address in self._live.items()]
-        return Fullest(self.allocator.in_use_bytes, tuple(self._held(*one) for one in now))
+        return Fullest(self._allocator.in_use_bytes, tuple(self._held(*one) for one in now))
 
     def _held(self, address: int, allocation: Allocation) -> Held:
         asked = allocation.law.at(self._batch)
-        return Held(allocation, asked, self.allocator.size_of(address))
+        return Held(allocation, asked, self._allocator.size_of(address))
 
     def _sizes_of(self, script: Script) -> list[int]:
         if id(script) not in self._sizes:
@@ -153,7 +154,7 @@ class _Run:
         return self._sizes[id(script)]
 
     def _allocate(self, size: int) -> int:
-        address = self.allocator.allocate(size)
+        address = self._allocator.allocate(size)
         if address is None:
             raise RanOutError
         return address
@@ -163,4 +164,4 @@ class _Run:
         left = self._left[allocation.law.at(self._batch)]
         alike = [n for n, (_, one) in enumerate(left) if one.role.kind == allocation.role.kind]
         if left:
-            self.allocator.free(left.pop(alike[-1] if alike else -1)[0])
+            self._allocator.free(left.pop(alike[-1] if alike else -1)[0])

@@ -8,13 +8,21 @@ and slots do, and what has the shape of one, does not grow with the batch unless
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from types import MappingProxyType
 
 from oommagic.recording import CompiledSize, OpRole, StepTapes, Tape
 
 Key = tuple[str, int, int]
+
+INHERITED = 1 << 40
+
+_MANY = 4096
+_CRUMB_BYTES = 2048
+"""What takes no more than that at so many samples, and is freed by its own step, goes into gaps
+that are always there. To leave it out changes no peak, and makes scripts much shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,68 +64,62 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What one step allocates and frees, in its order.
+    """What one tape allocates and frees, in its order.
 
     An event is the number of an allocation, or its bitwise complement where it is freed again.
-    Numbers from the count of allocations on stand for what earlier steps had left.
+    From `INHERITED` on they are numbers of what earlier tapes had left.
     """
 
     batch: int
     allocations: tuple[Allocation, ...]
     events: tuple[int, ...]
     inherited: tuple[Allocation, ...]
-    """What earlier steps had left and this one frees."""
+    """What earlier tapes had left and this one frees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """All that is needed to replay steps at any batch size."""
+    """All that is needed to replay a run at any batch size, from its beginning."""
 
     before: tuple[tuple[int, OpRole], ...]
     """What was in use before anything was recorded."""
-    settled: tuple[Allocation, ...]
-    """What the model and its first step left: weights, slots, and the last batch's results."""
-    steps: tuple[Script, ...]
-    """Without the first: the largest batch first, and of one batch the most demanding step."""
+    made: Script | None
+    """The making of the model, if that was recorded."""
+    first: Script
+    """The first step of all: it also makes the optimizer's slots."""
+    others: Mapping[int, tuple[Script, ...]]
+    """More steps, by the batch size at which they ran."""
     batch_law: Law
+
+    def at(self, batch: int) -> tuple[Script, ...]:
+        """Give steps of a run at that size: the first one, and those that ran nearest to it.
+
+        Ops race, and at other sizes they race otherwise; some even choose other algorithms.
+        """
+        nearest = min(self.others, key=lambda size: abs(log(size / batch)), default=0)
+        return self.first, *self.others.get(nearest, ())
 
 
 def scripts_of(tapes: StepTapes) -> Scripts:
     """Give the scripts of the steps, and what was there before them.
 
-    The first step of each size also prepares what the others need: it counts if there is no other.
+    The first step of a further size also prepares what the others need, as no step of a run does:
+    it only tells how allocations grow.
     """
     laws = _Laws(tapes)
     left: dict[int, Allocation] = {}
-    if tapes.made is not None:
-        _script(0, tapes.made, laws, left, _roles(tapes))
-    made = tuple(left.values())
-    scripts, settled = [], made
-    for step in tapes.steps:
-        scripts.append(_script(step.batch, step.tape, laws, left))
-        settled = settled if len(scripts) > 1 else _in_places(made, left.values())
-    peaks = [max(step.tape.in_use_bytes) for step in tapes.steps]
-    ranked = sorted(zip(scripts, peaks, strict=True), key=_demand)
-    prepare = {step.batch: number for number, step in reversed(list(enumerate(tapes.steps)))}
-    plain = [one for one in ranked if one[0] is not scripts[prepare[one[0].batch]]]
+    made = None if tapes.made is None else _script(0, tapes.made, laws, left, _roles(tapes))
+    first, *scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
+    others = {first.batch: [script for script in scripts if script.batch == first.batch]}
+    for size in sorted({script.batch for script in scripts} - {first.batch}):
+        _, *others[size] = [script for script in scripts if script.batch == size]
     return Scripts(
         before=tuple(_before(tapes)),
-        settled=settled,
-        steps=tuple(script for script, _ in plain or ranked),
+        made=made,
+        first=first,
+        others={size: tuple(steps) for size, steps in others.items() if steps},
         batch_law=laws.of_batch(),
     )
-
-
-def _in_places(made: Iterable[Allocation], now: Iterable[Allocation]) -> tuple[Allocation, ...]:
-    """Put what is there now in order: a weight's new value lies where one of its size lay first."""
-    sizes = [allocation.law.at(0) for allocation in (*made, *now)]
-    places = {size: place for place, size in reversed(list(enumerate(sizes)))}
-    return tuple(sorted(now, key=lambda allocation: places[allocation.law.at(0)]))
-
-
-def _demand(ranked: tuple[Script, int]) -> tuple[int, int]:
-    script, peak = ranked
-    return -script.batch, -peak
 
 
 def _roles(tapes: StepTapes) -> Mapping[int, OpRole]:
@@ -218,22 +220,25 @@ def _script(
     allocations: list[Allocation] = []
     events: list[int] = []
     inherited: list[Allocation] = []
-    count = sum(size > 0 for size in tape.bytes)
-    live: dict[int, int] = {}
     keys = dict(_keyed(tape))
+    live: dict[int, int | None] = {}
     for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
         if size > 0:
             law = laws.of(keys[event], tape, event, batch, stays=event in staying)
+            if event not in staying and law.at(_MANY) <= _CRUMB_BYTES:
+                live[address] = None
+                continue
             live[address] = len(allocations)
             events.append(len(allocations))
             role = roles.get(address) if event in staying else None
             allocations.append(_allocation(tape, event, law, role))
         elif address in live:
-            events.append(~live.pop(address))
+            number = live.pop(address)
+            events += [] if number is None else [~number]
         elif address in left:
-            events.append(count + len(inherited))
+            events.append(INHERITED + len(inherited))
             inherited.append(left.pop(address))
-    left.update((address, allocations[number]) for address, number in live.items())
+    left.update((address, allocations[n]) for address, n in live.items() if n is not None)
     return Script(batch, tuple(allocations), tuple(events), tuple(inherited))
 
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any, Protocol
 
 from oommagic.tf.samples import Constant, Rows, Sample, Task, map_leaves
 
 Step = Callable[[], object]
+
+_MANY_VARIABLES = 150
+_FLOAT_BYTES = 4
 
 
 class Steps(Protocol):
@@ -27,23 +31,17 @@ def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
 
 
 class _Training:
-    """Keras's function that takes an iterator, as `fit` calls it.
-
-    It is traced for each size, with the size in its shapes, as where all batches of an epoch have
-    one size: TensorFlow then leaves out what an open size takes. XLA puts the size in itself, and
-    for a function that was traced with an open one it tells of sizes that need not run.
-    """
-
-    is_prepared_anew = True
+    """Keras's function that takes an iterator, as `fit` calls it; see `_is_traced_open`."""
 
     def __init__(self, model: Any, sample: Sample) -> None:
+        self.is_prepared_anew = not _is_traced_open(model) or bool(model.jit_compile)
         self._model = model
         self._sample = sample
         _build_for_strategy(model, sample)
         model.make_train_function(force=True)
 
     def at(self, batch: int) -> Step:
-        if not self._model.jit_compile:
+        if not _is_traced_open(self._model):
             self._model.make_train_function(force=True)
         iterator = iter(_dataset(self._model, self._sample, batch))
         return partial(self._model.train_function, iterator)
@@ -52,15 +50,14 @@ class _Training:
 class _Prediction:
     """Keras's function that takes batches, as `predict` calls it; traced likewise."""
 
-    is_prepared_anew = True
-
     def __init__(self, model: Any, sample: Sample) -> None:
+        self.is_prepared_anew = not _is_traced_open(model) or bool(model.jit_compile)
         self._model = model
         self._sample = sample
         model.make_predict_function(force=True)
 
     def at(self, batch: int) -> Step:
-        if not self._model.jit_compile:
+        if not _is_traced_open(self._model):
             self._model.make_predict_function(force=True)
         iterator = iter(_dataset(self._model, self._sample, batch))
         data = [next(iterator) for _ in range(self._model.steps_per_execution)]
@@ -90,6 +87,30 @@ def _as_given(part: Any, batch: int) -> Any:
     return tf.constant(values) if part.is_tensor else values
 
 
+def _is_traced_open(model: Any) -> bool:
+    """Say whether a model's function is traced once, for batches of any size.
+
+    Else it is traced for each size, with the size in its shapes, as where all batches of an epoch
+    have one size: TensorFlow then leaves out what an open size takes. That is a tenth of what some
+    recurrent layers take; large models have few of them, and take too long to be traced again.
+    XLA puts the size in itself, and for an open function it tells of sizes that need not run.
+    """
+    return bool(model.jit_compile) or len(model.variables) > _MANY_VARIABLES
+
+
+def given_out_bytes(model: Any) -> int:
+    """Add up what the layers give out for one sample; 0 where Keras does not know beforehand."""
+    functional = getattr(model, "_functional", None) or model
+    return sum(map(_given_out_bytes, getattr(functional, "operations", ())))
+
+
+def _given_out_bytes(operation: Any) -> int:
+    nodes = operation._inbound_nodes  # noqa: SLF001 (Keras has no other way)
+    tensors = [tensor for node in nodes for tensor in node.output_tensors]
+    values = sum(prod(side or 1 for side in tensor.shape[1:]) for tensor in tensors)
+    return _FLOAT_BYTES * int(values) + given_out_bytes(operation)
+
+
 def _dataset(model: Any, sample: Sample, batch: int) -> Any:
     """Give one batch again and again.
 
@@ -99,7 +120,7 @@ def _dataset(model: Any, sample: Sample, batch: int) -> Any:
 
     data = _as_fit_gives_it(sample.batch(batch))
     dataset = tf.data.Dataset.from_tensors(data).repeat()
-    if model.jit_compile:
+    if _is_traced_open(model):
         closed = tf.data.experimental.to_variant(dataset)
         dataset = tf.data.experimental.from_variant(closed, _open_spec(data))
     return model.distribute_strategy.experimental_distribute_dataset(dataset)

@@ -5,7 +5,7 @@ own; in the user's kernel this belongs within `left_as_it_was`.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -19,7 +19,7 @@ from oommagic.tf.failures import failure_of
 from oommagic.tf.hush import Hush
 from oommagic.tf.inventory import held_by
 from oommagic.tf.profiler import ProfilerBusyError, ProfilerSession
-from oommagic.tf.real_steps import Step, Steps, steps_of
+from oommagic.tf.real_steps import Step, Steps, given_out_bytes, steps_of
 from oommagic.tf.samples import Sample, Task
 from oommagic.tf.step_sizes import Pace
 from oommagic.tf.tape_reader import Taped, read_tapes
@@ -106,7 +106,7 @@ class _Run:
         held = held_by({_title(self.subject): self.subject})
         steps = steps_of(self.subject, self.sample, self.task)
         sides = self.sample.fixed_sides() | _sides(self.subject)
-        first = step_sizes.first_size(sides)
+        first = step_sizes.first_size(sides, given_out_bytes(self.subject))
         self.on_progress(f"tracing and running the first step, at batch {first}")
         step = steps.at(first)
         taped = [self._tape_of(step, first, device)]
@@ -114,9 +114,11 @@ class _Run:
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
         compiled = tuple(self._compiled(mark, first))
-        due = step_sizes.next_sizes(pace, self._left_s(), sides)
-        due = due or step_sizes.more_at_first(pace, self._left_s())
-        taped += self._taped(steps, step, due, device)
+        more = step_sizes.more_at_first(pace, self._left_s())
+        taped += self._taped(lambda: step, first, more, device)
+        if second := step_sizes.second_run(pace, self._left_s(), sides):
+            size, count = second
+            taped += self._taped(lambda: steps.at(size), size, count, device)
         return StepTapes(
             title=_title(self.subject),
             task=self.task,
@@ -132,19 +134,17 @@ class _Run:
         )
 
     def _taped(
-        self, steps: Steps, step: Step, due: Iterable[tuple[int, int]], device: _Device
+        self, prepare: Callable[[], Step], size: int, count: int, device: _Device
     ) -> Iterator[TapedStep]:
-        """Run more steps at the first size, and some at larger ones, until one does not fit."""
-        for place, (size, count) in enumerate(due):
-            self.on_progress(f"running steps at batch {size}")
-            try:
-                step = steps.at(size) if place else step
-                yield from [self._tape_of(step, size, device) for _ in range(count)]
-            except (RuntimeError, MemoryError, _tensorflow_error()) as error:
-                if failure_of(error) is None:
-                    raise
-                self.notes.append(f"Batch {size} did not fit when it was tried.")
-                return
+        """Run more steps, as many as fit."""
+        self.on_progress(f"running steps at batch {size}")
+        try:
+            step = prepare()
+            yield from (self._tape_of(step, size, device) for _ in range(count))
+        except (RuntimeError, MemoryError, _tensorflow_error()) as error:
+            if failure_of(error) is None:
+                raise
+            self.notes.append(f"Batch {size} did not fit when it was tried.")
 
     @staticmethod
     def _pace(taped: list[TapedStep], took_s: float, device: _Device, steps: Steps) -> Pace:

@@ -112,11 +112,19 @@ def stand_in(shape: Sequence[int], dtype: str) -> Any:
     """Make a tensor of which shape and type are known, but not its values.
 
     Zeros stay zeros through a step; other made-up weights can lead to numbers too small for the
-    processor to be quick with.
+    processor to be quick with. They take memory as random weights do when they are made: what
+    lies between them afterwards decides what fits there later.
     """
     import tensorflow as tf
 
-    return tf.zeros(shape, tf.as_dtype(dtype))
+    kind = tf.as_dtype(dtype)
+    drawn = tf.zeros(shape, kind)
+    if len(shape) <= 1 or kind.size == 1:  # there is no arithmetic with eight bits
+        return drawn
+    stretched = drawn * 0
+    moved = stretched + 0
+    del stretched, drawn
+    return moved
 
 
 def tensor(values: Any, dtype: str) -> Any:

@@ -329,10 +329,14 @@ told["shown"] = file.read().decode()
     assert told == {"tapes": 1, "shown": "mine\n"}
 
 
-@pytest.mark.long
+@pytest.mark.slow_once
 def test_an_interrupt_at_any_moment_leaves_nothing_behind() -> None:
     told = tape("""
 import signal
+from oommagic.measure.interrupts import InterruptsPassedOn
+from oommagic.tf.function_calls import AT_END_OF_CALL
+passing_on = InterruptsPassedOn(AT_END_OF_CALL)  # as around every profiled cell
+passing_on.start()
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 step = tf.function(lambda x: tf.reduce_sum(tf.square(x)))
 step(x)
@@ -352,6 +356,7 @@ for moment in range(40):
         told["interrupted"] += 1
     taping.close()
     told["left"].append([left_behind(), files() - before, os.fstat(2).st_ino == screen])
+passing_on.stop()
 with Taped() as run:
     step(x)
 told["steps"] = run.facts()[0]["steps"]

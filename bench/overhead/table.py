@@ -60,4 +60,5 @@ def _figure(found: Comparison) -> str:
     digits = 2 if found.ratio < 10 else 0  # a ratio of two thousand has no hundredths
     low, high = min(found.ratios), max(found.ratios)
     figure = f"{found.ratio:,.{digits}f} ({low:,.{digits}f}–{high:,.{digits}f})"
-    return f"{figure}; {len(found.failures)} runs failed" if found.failures else figure
+    failures = len(found.failures)
+    return f"{figure}; {failures} run{'s' * (failures > 1)} failed" if failures else figure

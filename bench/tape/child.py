@@ -20,7 +20,9 @@ from oommagic.tf.tape_reader import Taped, read_tapes
 
 Step = Callable[[], object]
 
-STEPS_AFTER = 30
+FEWEST_STEPS = 30
+PLAIN_S = 1.0
+"""What steps are compared over, at least: one alone takes two milliseconds or half a second."""
 EAGER_S = 5.0
 MILLION = 1_000_000
 
@@ -102,17 +104,18 @@ def steps(make: Callable[[], Step], rounds: int) -> dict[str, Any]:
     step = make()
     for _ in range(5):
         step()
+    count = max(FEWEST_STEPS, int(PLAIN_S / min(_timed(step) for _ in range(5))))
     found: dict[str, list[float]] = {"taped": [], "after": [], "memory_mb": [], "end_ms": []}
     events = 0
     for _ in range(rounds):
-        plain = [_timed(step) for _ in range(STEPS_AFTER)]
+        plain = [_timed(step) for _ in range(count)]
         before = _resident_mb()
         _reset_peak()
         ticking = Ticking()
         found["taped"].append(median(_timed(step) for _ in range(Limits().steps)) / median(plain))
         while ticking.is_recording():
             sleep(0.01)
-        after = [_timed(step) for _ in range(STEPS_AFTER)]
+        after = [_timed(step) for _ in range(count)]
         began = perf_counter()
         tapes = ticking.end()
         found["end_ms"].append((perf_counter() - began) * 1000)

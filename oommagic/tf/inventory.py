@@ -375,11 +375,12 @@ def _owners_of(values: list[object]) -> dict[int, str]:
         referrers = [x for x in gc.get_referrers(*level) if id(x) not in ours and x is not level]
         following: dict[int, set[int]] = {}
         for referrer in referrers:
-            for part in gc.get_referents(referrer):
-                held = above.get(id(part))
-                if held:
-                    _note(found, referrer, part, held)
-                    following.setdefault(id(referrer), set()).update(held)
+            # Its parts are let go at once: a frame's variables are only ours while nobody has them.
+            parts = map(id, gc.get_referents(referrer))
+            held = {number for part in parts for number in above.get(part, ())}
+            if held:
+                _note(found, referrer, above)
+                following[id(referrer)] = held
         above, level = following, referrers
     return found
 
@@ -390,13 +391,12 @@ def _owner_by_error(name: str, frame: FrameType) -> _Owner:
     return _Owner(f"{name} in {frame.f_code.co_name}, by the last error")
 
 
-def _note(found: dict[int, str], referrer: object, part: object, held: set[int]) -> None:
+def _note(found: dict[int, str], referrer: object, above: Mapping[int, set[int]]) -> None:
     if type(referrer) is not FrameType or _is_of_a_library(referrer):
         return
     for name, value in locals_of(referrer):
-        if value is part:
-            for number in held:
-                found.setdefault(number, f"{name} in {referrer.f_code.co_name}")
+        for number in above.get(id(value), ()):
+            found.setdefault(number, f"{name} in {referrer.f_code.co_name}")
 
 
 def _is_of_a_library(frame: FrameType) -> bool:

@@ -2,8 +2,8 @@
 
 import os
 import re
-import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
@@ -20,8 +20,16 @@ def new_folder() -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Remove one of our folders, if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove one of our folders, if it is there; what an interrupt leaves goes the next time.
+
+    Python's own `rmtree` keeps folders open: interrupted, it leaves them so or closes them twice.
+    """
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 def remove_left_behind() -> None:

@@ -5,6 +5,8 @@ what is somebody else's is passed on afterwards.
 """
 
 import os
+from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from io import FileIO
 from threading import Lock
@@ -22,6 +24,8 @@ _ITS_LINES = (b"profiler_session.cc", b"save_profile.cc", b"session_manager.cc")
 # first one's file for the screen, and leave it there. Where the turn does not come, lines show.
 _TURN = Lock()
 _LONGEST_WAIT_S = 2.0
+# `release` with an argument, which `map` passes.
+_GIVE_BACK: Callable[[bool], None] = _TURN.__exit__  # type: ignore[assignment] # it takes any
 
 
 class Hush:
@@ -40,6 +44,7 @@ class Hush:
     def __enter__(self) -> None:
         with ExitStack() as undoing:
             undoing.callback(self.end)
+            self.end()
             # Closed, and nobody sees anything; or no more files can be opened.
             with suppress(OSError):
                 self._begin()
@@ -69,9 +74,9 @@ class Hush:
             file.close()
         self._screen.clear()
         self._held.clear()
-        while self._turns:
-            self._turns.pop()
-            _TURN.release()
+        # Again one call into C: the turn is given back, and only once.
+        with suppress(IndexError):
+            deque(map(_GIVE_BACK, iter(self._turns.pop, None)), maxlen=0)
 
 
 def _pass_on(held: FileIO, screen: FileIO) -> None:

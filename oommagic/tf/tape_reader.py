@@ -409,8 +409,10 @@ def _tape(device: str, own: Mapping[str, Any], texts: Mapping[int, str], role_of
     ops = [_text(texts, key >> 1) for key in op_keys.tolist()]
     roles = [role_of(op, bool(key & 1)) for op, key in zip(ops, op_keys.tolist(), strict=True)]
     roles = layers.in_order(ops, roles, op_numbers[~own["frees"]].tolist())
+    # One number for each pair: as NumPy compares pairs, it makes an error of an interrupt.
+    kinds = int(own["data_type"].max()) + 1
     tensor_keys, tensor_numbers = np.unique(
-        np.stack([own["shape"], own["data_type"]]), axis=1, return_inverse=True
+        own["shape"] * kinds + own["data_type"], return_inverse=True
     )
     return Tape(
         device=device,
@@ -421,11 +423,11 @@ def _tape(device: str, own: Mapping[str, Any], texts: Mapping[int, str], role_of
         requested_bytes=_integers(own["requested_bytes"]),
         in_use_bytes=_integers(own["bytes_allocated"]),
         op_numbers=_integers(op_numbers),
-        tensor_numbers=_integers(tensor_numbers.reshape(-1)),
+        tensor_numbers=_integers(tensor_numbers),
         temporary=array("b", temporary.astype(np.int8).tobytes()),
         ops=tuple(ops),
         roles=tuple(roles),
-        tensors=tuple(_tensor(texts, shape, kind) for shape, kind in tensor_keys.T.tolist()),
+        tensors=tuple(_tensor(texts, *divmod(key, kinds)) for key in tensor_keys.tolist()),
     )
 
 

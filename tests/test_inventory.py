@@ -207,6 +207,13 @@ except ValueError as error:
     sys.last_value = error
 told["by_the_error"] = sorted(
     one.owner for one in held_by(names, include_unnamed=True) if one.shape == (110, 110))
+images = np.ones((300, 1000), "float32")
+sys.hidden = tf.constant(images) + 0
+told["without_a_name"] = [
+    one.owner for one in held_by({"images": images, "_": images}, include_unnamed=True)
+    if one.shape == (300, 1000)]
+del sys.hidden, images
+
 def fail(passed):
     del passed
     raise ValueError
@@ -296,6 +303,10 @@ def test_data_types_without_an_address_are_never_asked_for_one(names: dict[str, 
 
 def test_what_the_last_error_keeps_is_named_after_it(names: dict[str, Any]) -> None:
     assert names["by_the_error"] == ["lost in attempt, by the last error"]
+
+
+def test_a_copy_without_a_name_goes_by_the_array_that_it_is_like(names: dict[str, Any]) -> None:
+    assert names["without_a_name"] == ["a copy of images"]
 
 
 def test_what_a_library_s_functions_keep_goes_by_the_error_alone(names: dict[str, Any]) -> None:

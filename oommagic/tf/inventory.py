@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from time import perf_counter
 from types import FrameType, TracebackType
+from typing import Any
 
 from oommagic.own_builtins import keep_builtins
 from oommagic.recording import Held
@@ -27,6 +28,7 @@ from oommagic.tf.looking import (
     items_of,
     locals_of,
 )
+from oommagic.units import MIB
 
 keep_builtins(globals())
 
@@ -53,6 +55,8 @@ _MOST_SECONDS = 2.0
 _MOST_SEARCHED = 100
 _MOST_STEPS_UP = 3
 _LONGEST_KEY = 40
+_LEAST_COPY_BYTES = MIB
+"""Smaller ones may have an array's shape by chance."""
 
 
 def held_by(namespace: Mapping[str, object], *, include_unnamed: bool = False) -> tuple[Held, ...]:
@@ -104,10 +108,12 @@ class _Search:
         self._seen: dict[int, object] = {}  # keeps objects, so that no number is given twice
         self._places: set[tuple[str, int]] = set()
         self._layer_of_weight: dict[str, str] = {}
+        self._arrays: dict[tuple[int, ...], str] = {}
         self._until = perf_counter() + _MOST_SECONDS
 
     def look_at_names(self, namespace: Mapping[str, object]) -> None:
         """Look at models first, the largest before its parts, and at IPython's own names last."""
+        self._arrays.update(_arrays(namespace))
         names = {
             name: value
             for name, value in list(namespace.items())
@@ -145,8 +151,14 @@ class _Search:
         unnamed = [value for value in found if self._add_unnamed(value)]
         owners = _owners_of(unnamed[:_MOST_SEARCHED])
         for place, value in enumerate(unnamed, start=before):
-            if id(value) in owners:
-                self.held[place] = _named(self.held[place], owners[id(value)])
+            held = self.held[place]
+            owner = owners.get(id(value)) or self._copied_from(held)
+            self.held[place] = _named(held, owner)
+
+    def _copied_from(self, held: Held) -> str:
+        """Name the array of which it must be a copy: `fit` makes one of all that it is given."""
+        name = self._arrays.get(held.shape or ()) if held.bytes >= _LEAST_COPY_BYTES else None
+        return f"a copy of {name}" if name else ""
 
     def _family(self, value: object) -> Family:
         kind = type(value)
@@ -328,6 +340,17 @@ def _outputs(names: Mapping[str, object]) -> Iterator[tuple[object, object]]:
     for name, value in names.items():
         if _OUTPUT.fullmatch(name):
             yield name[1:], value
+
+
+def _arrays(namespace: Mapping[str, object]) -> Mapping[tuple[int, ...], str]:
+    """Name the NumPy arrays by their shapes; the first of those that have the same."""
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    own: list[tuple[str, Any]] = [x for x in list(namespace.items()) if type(x[1]) is array]
+    return {
+        value.shape: name
+        for name, value in reversed(own)
+        if type(name) is str and not _IPYTHON.fullmatch(name)
+    }
 
 
 def _items(container: object) -> list[object]:

@@ -118,7 +118,7 @@ def _highest_live(scripts: "Scripts", batch: int) -> int:
     if scripts.made is not None:
         held, _ = _lived_through(scripts.made, batch, held)
     highest = held
-    for script in scripts.at(batch):
+    for script in scripts.runs(batch)[0]:
         held, reached = _lived_through(script, batch, held)
         highest = max(highest, reached)
     return highest

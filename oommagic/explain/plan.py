@@ -45,7 +45,7 @@ class Plan:
         self._scripts = _affordable(scripts_of(tapes))
         self._grows = tapes.is_arena
         rows = tuple(self._rows())
-        fixed_bytes = self._rehearsal(1).settled_bytes
+        fixed_bytes = self._rehearsals(1)[0].settled_bytes
         forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
             largest = self._largest(limit.bytes)
@@ -69,7 +69,7 @@ class Plan:
     def composition(self, batch: int) -> Composition:
         """Tell who holds what when a step is at its fullest, by layer and kind."""
         _check_batch(batch)
-        fullest = self._rehearsal(batch).fullest()
+        fullest = self._rehearsals(batch)[0].fullest()
         device, holdings = self.forecast.device, tuple(_holdings(fullest))
         return Composition(device, "peak", fullest.total_bytes, holdings, "plan")
 
@@ -106,11 +106,10 @@ class Plan:
             raise PlanError(f"Batch {batch} was not looked at: the plan ends at {largest}.")
         return row
 
-    def _rehearsal(self, batch: int, limit_bytes: int | None = None) -> Rehearsal:
-        device = Device(grows=self._grows)
-        if limit_bytes is not None:
-            device = replace(device, limit_bytes=limit_bytes)
-        return Rehearsal(self._scripts, batch, device)
+    def _rehearsals(self, batch: int) -> list[Rehearsal]:
+        """Rehearse steps of each size that ran, those of the nearest first."""
+        device, runs = Device(grows=self._grows), self._scripts.runs(batch)
+        return [Rehearsal(self._scripts, steps, batch, device) for steps in runs]
 
     def _rows(self) -> Iterator[PlannedBatch]:
         for batch in _batches(_fineness(self._scripts)):
@@ -120,17 +119,23 @@ class Plan:
                 return
 
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
-        rehearsal = self._rehearsal(batch)
-        peaks = rehearsal.peaks
-        lowest, peak, highest = _of_a_run(peaks, _LEAST), _of_a_run(peaks, _EVEN), max(peaks)
-        added_bytes, spread_bytes = peak - rehearsal.settled_bytes, highest - min(peaks)
+        """Tell the peak that is likely even of the less demanding of the runs.
+
+        Small steps race in ways of their own, some of which take more, and seldom less.
+        """
+        rehearsals = self._rehearsals(batch)
+        nearest, runs = rehearsals[0], [rehearsal.peaks for rehearsal in rehearsals]
+        lowest = min(_of_a_run(peaks, _LEAST) for peaks in runs)
+        peak = min(_of_a_run(peaks, _EVEN) for peaks in runs)
+        highest, spread_bytes = max(nearest.peaks), max(nearest.peaks) - min(nearest.peaks)
+        added_bytes = peak - nearest.settled_bytes
         beside_bytes = round(_BESIDE * added_bytes + _OF_SPREAD * spread_bytes) + _BESIDE_BYTES
         return PlannedBatch(
             batch,
             low_bytes=max(lowest - beside_bytes, 0),
             peak_bytes=peak,
             high_bytes=highest + beside_bytes,
-            kinds=_kinds(rehearsal.fullest(), peak),
+            kinds=_kinds(nearest.fullest(), peak),
         )
 
     def _largest(self, limit_bytes: int) -> int:
@@ -151,8 +156,9 @@ class Plan:
         row = self._rehearsed_row(batch)
         if row.high_bytes > limit_bytes:
             return False
+        device = Device(limit_bytes - round(_RESERVE * row.peak_bytes), grows=self._grows)
         try:
-            self._rehearsal(batch, limit_bytes - round(_RESERVE * row.peak_bytes))
+            Rehearsal(self._scripts, self._scripts.runs(batch)[0], batch, device)
         except RanOutError:
             return False
         return True
@@ -168,8 +174,7 @@ def _affordable(scripts: Scripts) -> Scripts:
 
 def _fineness(scripts: Scripts) -> int:
     """Choose how many rows there are to a doubling, as a power of two."""
-    sizes = [scripts.first.batch, *scripts.others]
-    events = max(sum(len(script.events) for script in scripts.at(size)) for size in sizes)
+    events = sum(len(script.events) for run in scripts.runs(1) for script in run)
     affordable = _ROWS_EVENTS // (_DOUBLINGS * events)
     return min(max(affordable, 1).bit_length() - 1, _FINEST)
 

@@ -6,6 +6,7 @@ done in its turn, as in the process that recorded them, but with the sizes of an
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oommagic.explain.bfc import Allocator
@@ -47,8 +48,10 @@ class Fullest:
 class Rehearsal:
     """A run at one batch size on one device, from its beginning; one that runs out raises."""
 
-    def __init__(self, scripts: Scripts, batch: int, device: Device) -> None:
-        """Make the model and its data, and do each step in its turn."""
+    def __init__(
+        self, scripts: Scripts, steps: Sequence[Script], batch: int, device: Device
+    ) -> None:
+        """Make the model and its data, and do each of these steps in its turn."""
         run = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
         for size, role in scripts.before:
             run.hold(size, role)
@@ -60,7 +63,7 @@ class Rehearsal:
         self.settled_bytes = 0
         """What stays in use after the first step: weights, slots and the data."""
         self._fullest = run, scripts.first, 0
-        for script in scripts.at(batch):
+        for script in steps:
             self._do(run, script)
 
     def _do(self, run: "_Run", script: Script) -> None:

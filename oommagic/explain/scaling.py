@@ -91,13 +91,14 @@ class Scripts:
     """More steps, by the batch size at which they ran."""
     batch_law: Law
 
-    def at(self, batch: int) -> tuple[Script, ...]:
-        """Give steps of a run at that size: the first one, and those that ran nearest to it.
+    def runs(self, batch: int) -> list[tuple[Script, ...]]:
+        """Give steps of a run at that size: the first of all, and those of one size that ran.
 
-        Ops race, and at other sizes they race otherwise; some even choose other algorithms.
+        The size that is nearest comes first: ops race, and at other sizes they race otherwise;
+        some even choose other algorithms.
         """
-        nearest = min(self.others, key=lambda size: abs(log(size / batch)), default=0)
-        return self.first, *self.others.get(nearest, ())
+        nearest_first = sorted(self.others, key=lambda size: abs(log(size / batch)))
+        return [(self.first, *self.others[size]) for size in nearest_first] or [(self.first,)]
 
 
 def scripts_of(tapes: StepTapes) -> Scripts:

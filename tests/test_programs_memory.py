@@ -1,5 +1,6 @@
 """What our own work takes of the process's memory, and gives back, is not the program's."""
 
+from statistics import median
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def trained(steps):
         "notes": [note for note in notes if "record of allocations" in note],
     }
 
-told["plain"], told["taped"] = trained(0), trained(3)
+told["plain"], told["taped"] = trained(0), [trained(3) for _ in range(3)]
 """
 
 
@@ -121,6 +122,8 @@ told["plain"], told["taped"] = trained(0), trained(3)
 def test_a_run_that_is_taped_takes_about_as_much_of_the_host_as_one_that_is_not() -> None:
     told = run_python(_TAPED, ARENA)
     plain, taped = told["plain"], told["taped"]
-    assert (len(plain["notes"]), len(taped["notes"])) == (0, 1)
-    assert abs(taped["change"] - plain["change"]) <= 25
-    assert abs(taped["peak"] - plain["peak"]) <= 25
+    assert plain["notes"] == []
+    assert len(taped[0]["notes"]) == 1
+    # What other threads give back meanwhile cannot be told apart, and so a single run may be off.
+    for figure in ("change", "peak"):
+        assert abs(median(run[figure] for run in taped) - plain[figure]) <= 25

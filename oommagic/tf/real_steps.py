@@ -100,8 +100,11 @@ def _is_traced_open(model: Any) -> bool:
 
 def given_out_bytes(model: Any) -> int:
     """Add up what the layers give out for one sample; 0 where Keras does not know beforehand."""
+    from keras.src.models.functional import Functional
+
     functional = getattr(model, "_functional", None) or model
-    return sum(map(_given_out_bytes, getattr(functional, "operations", ())))
+    known = functional.operations if isinstance(functional, Functional) else ()
+    return sum(map(_given_out_bytes, known))
 
 
 def _given_out_bytes(operation: Any) -> int:

@@ -271,6 +271,32 @@ told["notes"], told["left"] = run.taping.notes, left_behind()
     assert told["left"]["lock"] == "lock"
 
 
+def test_a_step_that_began_before_its_recording_did_is_left_out_where_others_follow() -> None:
+    told = tape("""
+def begin_again(value):
+    if "begun" not in told:
+        told["begun"] = True
+        run.taping._record_again(run.taping._progress)
+    return value
+
+@tf.function
+def step(x):
+    large = tf.tile(x, (20, 1, 1, 1))
+    seen = tf.numpy_function(begin_again, [tf.reduce_sum(large)], tf.float32)
+    return tf.reduce_sum(tf.exp(large * seen))
+
+with Taped(steps=3, eager_s=60) as run:
+    for _ in range(3):
+        step(x)
+(last,) = run.tapes
+told["steps"], told["before"] = len(last.steps), last.before_bytes
+told["peak"], told["large"] = max(last.in_use_bytes), 20 * int(tf.size(x)) * 4
+""")
+    assert told["begun"]
+    assert told["steps"] == 2
+    assert told["before"] < told["large"] < told["peak"]
+
+
 def test_errors_and_interrupts_leave_nothing_behind_and_show_no_line_of_ours() -> None:
     told = tape("""
 @tf.function

@@ -273,6 +273,7 @@ class Taping:
                 is_whole=is_end,
                 names_before=progress.names_before,
                 names_after=names_after,
+                whole_from_s=progress.whole_from_s,
             )
             self._taped.append(taped)
             discarding.pop_all()
@@ -396,6 +397,7 @@ def _since(recordings: "Iterable[Taped]", origin_s: float) -> "Iterator[Taped]":
             mark_s=taped.mark_s - origin_s,
             started_s=taped.started_s - origin_s,
             steps=tuple(steps),
+            whole_from_s=None if taped.whole_from_s is None else taped.whole_from_s - origin_s,
             names_before=_moved(taped.names_before, origin_s),
             names_after=_moved(taped.names_after, origin_s),
         )

@@ -61,6 +61,8 @@ class Progress:
         self.names_before = self.names_at_call = names_before
         """What the notebook's names held when this began, and when a new function was called."""
         self.names_after: NamesThen | None = None
+        self._is_cut = False
+        self._whole_from_s: float | None = None
         self._limits = limits
         self._counts: Counter[str] = Counter()
         self._running = 0
@@ -73,6 +75,13 @@ class Progress:
     def is_between_calls(self) -> bool:
         """Whether no function runs."""
         return not self._running
+
+    @property
+    def whole_from_s(self) -> float | None:
+        """When a step that had begun before the recording did was over, if others followed it."""
+        since = self._whole_from_s
+        has_others = since is not None and any(began_s >= since for began_s, _, _ in self.steps)
+        return since if has_others else None
 
     def call_began(self, name: str) -> None:
         """A function begins."""
@@ -87,6 +96,8 @@ class Progress:
             return False
         self._size.call_ended()
         self._running -= 1
+        if self._is_cut:
+            self._is_cut, self._whole_from_s = False, ended_s
         self.steps.append((began_s, ended_s, name))
         self._counts[name] += 1
         count = self._counts[name]
@@ -99,6 +110,8 @@ class Progress:
         """Forget what was recorded so far."""
         self.steps.clear()
         self.names_before = self.names_at_call
+        # It may have begun to run while the recording began again.
+        self._is_cut = self._size.has_begun
         self._size.begin_again()
 
     def look(self) -> Finding:

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ class Taped:
     is_whole: bool
     names_before: NamesThen | None = None
     names_after: NamesThen | None = None
+    whole_from_s: float | None = None
+    """What comes before is left out: a step that had begun when the recording did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,11 +384,15 @@ def _tapes(
         if device:
             here = np.flatnonzero(columns["allocator_name"] == number)
             order = here[np.argsort(columns["times_s"][here], kind="stable")]
+            since_s = -inf if taped.whole_from_s is None else taped.whole_from_s
+            order = order[columns["times_s"][order] > since_s]
+            if not len(order):
+                continue
             own = {name: column[order] for name, column in columns.items()}
             tape = _tape(device, own, texts, role_of)
             yield replace(
                 tape,
-                steps=taped.steps,
+                steps=tuple(step for step in taped.steps if step[0] >= since_s),
                 is_whole=taped.is_whole,
                 names_before=taped.names_before,
                 names_after=taped.names_after,

@@ -43,6 +43,11 @@ class TapeSize:
         """The estimate."""
         return int(self._events)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the function that runs has taken or given back more than constants."""
+        return abs(self._in_use() - self._in_use_before) > _CONSTANTS_BYTES
+
     def begin_again(self) -> None:
         """Forget what was recorded so far."""
         self._looked_s = perf_counter()
@@ -69,7 +74,7 @@ class TapeSize:
         No single look is trusted: preparing tries some of the graph's operations out.
         """
         if self._prepares:
-            has_changed = abs(self._in_use() - self._in_use_before) > _CONSTANTS_BYTES
+            has_changed = self.has_begun
             self._prepares = not (has_changed and self._has_changed)
             self._has_changed = has_changed
             self._has_prepared |= not has_changed

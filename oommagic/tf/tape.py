@@ -273,7 +273,7 @@ class Taping:
                 is_whole=is_end,
                 names_before=progress.names_before,
                 names_after=names_after,
-                whole_from_s=progress.whole_from_s,
+                whole_from_s=progress.whole_from_s(self._peak()),
             )
             self._taped.append(taped)
             discarding.pop_all()

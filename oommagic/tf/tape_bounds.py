@@ -27,6 +27,7 @@ _TENSORFLOW = "/tensorflow/python/"
 
 _LONGEST_LOOK_S = 0.1
 _MAKING_WEIGHTS_S = 2.0
+_LITTLE = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Progress:
         self.names_before = self.names_at_call = names_before
         """What the notebook's names held when this began, and when a new function was called."""
         self.names_after: NamesThen | None = None
-        self._is_cut = False
+        self._cut_bytes = 0
         self._whole_from_s: float | None = None
         self._limits = limits
         self._counts: Counter[str] = Counter()
@@ -76,12 +77,15 @@ class Progress:
         """Whether no function runs."""
         return not self._running
 
-    @property
-    def whole_from_s(self) -> float | None:
-        """When a step that had begun before the recording did was over, if others followed it."""
+    def whole_from_s(self, peak_bytes: int) -> float | None:
+        """Say when a step was over that had begun before the recording did, if others followed it.
+
+        Where it had taken little until then, the step is worth more than that.
+        """
         since = self._whole_from_s
-        has_others = since is not None and any(began_s >= since for began_s, _, _ in self.steps)
-        return since if has_others else None
+        if since is None or self._cut_bytes <= _LITTLE * peak_bytes:
+            return None
+        return since if any(began_s >= since for began_s, _, _ in self.steps) else None
 
     def call_began(self, name: str) -> None:
         """A function begins."""
@@ -96,8 +100,8 @@ class Progress:
             return False
         self._size.call_ended()
         self._running -= 1
-        if self._is_cut:
-            self._is_cut, self._whole_from_s = False, ended_s
+        if self._cut_bytes and self._whole_from_s is None:
+            self._whole_from_s = ended_s
         self.steps.append((began_s, ended_s, name))
         self._counts[name] += 1
         count = self._counts[name]
@@ -111,7 +115,7 @@ class Progress:
         self.steps.clear()
         self.names_before = self.names_at_call
         # It may have begun to run while the recording began again.
-        self._is_cut = self._size.has_begun
+        self._cut_bytes = self._size.changed_bytes
         self._size.begin_again()
 
     def look(self) -> Finding:

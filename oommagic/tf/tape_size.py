@@ -44,9 +44,9 @@ class TapeSize:
         return int(self._events)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the function that runs has taken or given back more than constants."""
-        return abs(self._in_use() - self._in_use_before) > _CONSTANTS_BYTES
+    def changed_bytes(self) -> int:
+        """How much the function that runs has taken until now, or given back."""
+        return abs(self._in_use() - self._in_use_before)
 
     def begin_again(self) -> None:
         """Forget what was recorded so far."""
@@ -74,7 +74,7 @@ class TapeSize:
         No single look is trusted: preparing tries some of the graph's operations out.
         """
         if self._prepares:
-            has_changed = self.has_begun
+            has_changed = self.changed_bytes > _CONSTANTS_BYTES
             self._prepares = not (has_changed and self._has_changed)
             self._has_changed = has_changed
             self._has_prepared |= not has_changed

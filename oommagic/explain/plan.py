@@ -45,7 +45,7 @@ class Plan:
         self._scripts = _affordable(scripts_of(tapes))
         self._grows = tapes.is_arena
         rows = tuple(self._rows())
-        fixed_bytes = self._rehearsals(1)[0].settled_bytes
+        fixed_bytes = next(self._rehearsals(1)).settled_bytes
         forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
             largest = self._largest(limit.bytes)
@@ -69,7 +69,7 @@ class Plan:
     def composition(self, batch: int) -> Composition:
         """Tell who holds what when a step is at its fullest, by layer and kind."""
         _check_batch(batch)
-        fullest = self._rehearsals(batch)[0].fullest()
+        fullest = next(self._rehearsals(batch)).fullest()
         device, holdings = self.forecast.device, tuple(_holdings(fullest))
         return Composition(device, "peak", fullest.total_bytes, holdings, "plan")
 
@@ -106,10 +106,11 @@ class Plan:
             raise PlanError(f"Batch {batch} was not looked at: the plan ends at {largest}.")
         return row
 
-    def _rehearsals(self, batch: int) -> list[Rehearsal]:
+    def _rehearsals(self, batch: int) -> Iterator[Rehearsal]:
         """Rehearse steps of each size that ran, those of the nearest first."""
-        device, runs = Device(grows=self._grows), self._scripts.runs(batch)
-        return [Rehearsal(self._scripts, steps, batch, device) for steps in runs]
+        device = Device(grows=self._grows)
+        for steps in self._scripts.runs(batch):
+            yield Rehearsal(self._scripts, steps, batch, device)
 
     def _rows(self) -> Iterator[PlannedBatch]:
         for batch in _batches(_fineness(self._scripts)):
@@ -119,24 +120,9 @@ class Plan:
                 return
 
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
-        """Tell the peak that is likely even of the less demanding of the runs.
-
-        Small steps race in ways of their own, some of which take more, and seldom less.
-        """
-        rehearsals = self._rehearsals(batch)
-        nearest, runs = rehearsals[0], [rehearsal.peaks for rehearsal in rehearsals]
-        lowest = min(_of_a_run(peaks, _LEAST) for peaks in runs)
-        peak = min(_of_a_run(peaks, _EVEN) for peaks in runs)
-        highest, spread_bytes = max(nearest.peaks), max(nearest.peaks) - min(nearest.peaks)
-        added_bytes = peak - nearest.settled_bytes
-        beside_bytes = round(_BESIDE * added_bytes + _OF_SPREAD * spread_bytes) + _BESIDE_BYTES
-        return PlannedBatch(
-            batch,
-            low_bytes=max(lowest - beside_bytes, 0),
-            peak_bytes=peak,
-            high_bytes=highest + beside_bytes,
-            kinds=_kinds(nearest.fullest(), peak),
-        )
+        rehearsals = list(self._rehearsals(batch))
+        low, peak, high = _expected(rehearsals)
+        return PlannedBatch(batch, low, peak, high, kinds=_kinds(rehearsals[0].fullest(), peak))
 
     def _largest(self, limit_bytes: int) -> int:
         """Search for the largest batch that fits: by its peak, and rehearsed under the limit."""
@@ -153,10 +139,10 @@ class Plan:
 
     def _fits(self, batch: int, limit_bytes: int) -> bool:
         """Say whether it fits with room to spare, and finds its large blocks in what there is."""
-        row = self._rehearsed_row(batch)
-        if row.high_bytes > limit_bytes:
+        _, peak, high = _expected(list(self._rehearsals(batch)))
+        if high > limit_bytes:
             return False
-        device = Device(limit_bytes - round(_RESERVE * row.peak_bytes), grows=self._grows)
+        device = Device(limit_bytes - round(_RESERVE * peak), grows=self._grows)
         try:
             Rehearsal(self._scripts, self._scripts.runs(batch)[0], batch, device)
         except RanOutError:
@@ -184,6 +170,20 @@ def _batches(fineness: int) -> Iterator[int]:
     yield from range(1, 1 << fineness)
     for doubling in range(_DOUBLINGS - fineness + 1):
         yield from (size << doubling for size in range(1 << fineness, 2 << fineness))
+
+
+def _expected(rehearsals: list[Rehearsal]) -> tuple[int, int, int]:
+    """Tell low, peak and high; the peak is likely even of the less demanding of the runs.
+
+    Small steps race in ways of their own, some of which take more, and seldom less.
+    """
+    nearest, runs = rehearsals[0], [rehearsal.peaks for rehearsal in rehearsals]
+    lowest = min(_of_a_run(peaks, _LEAST) for peaks in runs)
+    peak = min(_of_a_run(peaks, _EVEN) for peaks in runs)
+    highest, spread_bytes = max(nearest.peaks), max(nearest.peaks) - min(nearest.peaks)
+    added_bytes = peak - nearest.settled_bytes
+    beside_bytes = round(_BESIDE * added_bytes + _OF_SPREAD * spread_bytes) + _BESIDE_BYTES
+    return max(lowest - beside_bytes, 0), peak, highest + beside_bytes
 
 
 def _of_a_run(peaks: list[int], likely: float) -> int:

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import pickle
-import shutil
 import signal
 import sys
 import threading
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
 
 from oommagic.errors import CannotTravelError, OommagicError
+from oommagic.tf.folders import remove
 from oommagic.trial import guard
 from oommagic.trial.outcomes import Finished, Raised, RanOut
 from oommagic.trial.wire import Progress, Refused, to_bytes
@@ -154,7 +154,7 @@ def _listen(pipe: BinaryIO, orders: SimpleQueue[dict[str, Any]]) -> None:
         folder = Path(order["folder"])
         orders.put(order)
     if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     _end_all()
 
 

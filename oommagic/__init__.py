@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oommagic.explain.plan import Plan
     from oommagic.planning import max_batch, plan
     from oommagic.report import Report, load
-    from oommagic.session import last_report, use_device, why
+    from oommagic.session import last_report, try_fixes, use_device, why
     from oommagic.show.figures import figure
     from oommagic.show.widgets import timeline
 
@@ -31,6 +31,7 @@ __all__ = [
     "plan",
     "profile",
     "timeline",
+    "try_fixes",
     "use_device",
     "why",
 ]
@@ -46,6 +47,7 @@ _HOMES = {
     "plan": ("oommagic.planning", "plan"),
     "profile": ("oommagic.block", "profile"),
     "timeline": ("oommagic.show.widgets", "timeline"),
+    "try_fixes": ("oommagic.session", "try_fixes"),
     "use_device": ("oommagic.session", "use_device"),
     "why": ("oommagic.session", "why"),
 }

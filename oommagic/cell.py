@@ -5,11 +5,15 @@ Lines are numbered as IPython's own tracebacks number them: from 1, without the 
 
 import ast
 import difflib
+import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
+
+from oommagic.report import Edit
 
 # Where the statements inside a statement stand.
 _BLOCKS = frozenset({"body", "orelse", "finalbody", "handlers", "cases"})
@@ -95,7 +99,8 @@ class CellText:
 
 
 # Python warns of a doubtful escape whenever it reads a source; the user has been warned already.
-_NO_WARNING = ("ignore", None, SyntaxWarning, None, 0)
+# Before 3.12 that is no SyntaxWarning.
+_NO_WARNING = ("ignore", None, Warning, None, 0)
 
 
 @contextmanager
@@ -187,3 +192,117 @@ def _inside_head(node: ast.stmt) -> Iterator[ast.AST]:
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     yield from ast.walk(child)
+
+
+# ---- A cell as typed, changed -------------------------------------------------------------------
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+# Under these a cell's body is Python that runs in the notebook.
+_TRANSPARENT = re.compile(r"\s*%%(?:time|timeit|capture|prun|oomprofile)\b")
+_OF_IPYTHON = re.compile(r"(?P<indent>\s*)(?:[%!?].*|.*\?\s*|(?P<head>[\w\s.,\[\]'\"]+=\s*)[%!].*)")
+
+# A statement that is timed runs; what stands for its magic is as long, so that places stay.
+_TIMED = re.compile(r"(?P<indent>\s*)%time(?P<statement>[ \t]+[^-\s].*)")
+_AS_LONG = "True;"
+
+_LIKE_IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\?\??\s*$)|[\w\s.,\[\]'\"]+=\s*[%!]")
+
+
+def physical_lines(text: str) -> list[str]:
+    """Split a text as Python's own line numbers do, each line with its end."""
+    return _LINE.findall(text)
+
+
+def parse_typed(typed: str) -> ast.Module:
+    """Read a cell as typed: lines that are IPython's own count as `pass`, at the same place."""
+    return _as_python(typed)[0]
+
+
+def without_ipython(typed: str) -> tuple[str, tuple[str, ...]]:
+    """Give a cell with `pass` in place of IPython's own lines, and those lines.
+
+    Of `%time` the statement stays. What is not Python even then is an empty text.
+    """
+    tree, lines = _as_python(typed)
+    if not tree.body:
+        return "", ()
+    typed_lines = physical_lines(typed)
+    pairs = zip(map(str.strip, typed_lines), map(str.strip, lines), strict=True)
+    left_out = [line for line, kept in pairs if line not in {kept, _timed(kept)}]
+    return "".join(lines), tuple(left_out)
+
+
+def _timed(kept: str) -> str:
+    return kept.replace(_AS_LONG, "%time", 1)
+
+
+def _as_python(typed: str) -> tuple[ast.Module, list[str]]:
+    """Read a cell, and give its lines with `pass` in place of IPython's own.
+
+    At first all lines that begin like one are taken for one, as reading takes most of the time;
+    where one of them was a piece of a text, one by one those that Python does not read.
+    """
+    lines = physical_lines(typed)
+    likely = [at for at, line in enumerate(lines) if _LIKE_IPYTHON.match(line)]
+    if likely:
+        for at in likely:
+            _blank_out(lines, at)
+        tree = _read(lines)
+        begun = {node.lineno - 1 for node in _statements(tree)}
+        if begun.issuperset(likely):
+            return tree, lines
+        lines = physical_lines(typed)
+    return _read(lines), lines
+
+
+def _read(lines: list[str]) -> ast.Module:
+    """Parse lines, with `pass` put in place of each of IPython's own that is in the way."""
+    for _ in range(len(lines) + 1):
+        try:
+            with _without_warnings():
+                return ast.parse("".join(lines))
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            if not 0 <= at < len(lines) or not _blank_out(lines, at):
+                break
+        except (ValueError, RecursionError, MemoryError):
+            break
+    return ast.Module(body=[], type_ignores=[])
+
+
+def _blank_out(lines: list[str], at: int) -> bool:
+    """Put `pass` in place of a line of IPython's; say whether it was one."""
+    line = lines[at].rstrip("\r\n")
+    found = _OF_IPYTHON.fullmatch(line)
+    is_body = line.lstrip().startswith("%%") and not _TRANSPARENT.match(line)
+    if found is None or is_body or line.strip() == "pass":
+        return False
+    timed = _TIMED.fullmatch(line)
+    if timed is not None and parse_quietly(_AS_LONG + timed["statement"]).body:
+        lines[at] = f"{timed['indent']}{_AS_LONG}{timed['statement']}\n"
+        return True
+    rest = f"{found['head']}None" if found["head"] else "pass"
+    # A magic may go on in the next line.
+    while line.endswith("\\") and at + 1 < len(lines):
+        lines[at] = f"{found['indent']}pass\n"
+        at, line = at + 1, lines[at + 1].rstrip("\r\n")
+        rest = "pass"
+    lines[at] = f"{found['indent']}{rest}\n"
+    return True
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """Make edits that do not overlap; two at one place come in their own order."""
+    pieces, at = [], 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        if edit.start < at:
+            raise ValueError("These edits overlap.")
+        pieces += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*pieces, text[at:]])
+
+
+def diff(before: str, after: str) -> tuple[str, ...]:
+    """Say line by line what changes, each line behind ` `, `-`, `+` or `@`."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    return tuple(islice(lines, 2, None))  # the first two would name files

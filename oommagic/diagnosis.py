@@ -5,8 +5,13 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import FunctionType
+from textwrap import dedent
+from time import perf_counter
+from types import CodeType, FunctionType
 
+from oommagic.explain.advice.engine import findings_of
+from oommagic.explain.advice.from_facts import situation_of
+from oommagic.explain.advice.typed import TypedCell
 from oommagic.explain.clues import clues_in
 from oommagic.explain.composition import (
     Hints,
@@ -15,19 +20,34 @@ from oommagic.explain.composition import (
     composition_of_names,
 )
 from oommagic.explain.facts import Facts, SetLimit
+from oommagic.explain.own_steps import CellSteps, forecast_of_cell
+from oommagic.forecasts import Limit as ForecastLimit
 from oommagic.measure.evidence import what_is_held
 from oommagic.measure.functions import line_span
 from oommagic.measure.limits import Limit, machine_bytes, set_limits
 from oommagic.measure.nvml import open_gpus
 from oommagic.recording import Held, Listing, Recording, Tape, TracedLines
-from oommagic.report import Composition, DeviceMemory, Failure, Gpu, HostMemory, Profile, Report
+from oommagic.report import (
+    Composition,
+    DeviceMemory,
+    Failure,
+    Finding,
+    Forecast,
+    Gpu,
+    HostMemory,
+    Profile,
+    Report,
+    Verdict,
+)
 from oommagic.source_files import CELL, is_cell
+from oommagic.tf import arena, context
 from oommagic.tf.context import limits_set
 from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failed_in_own_line, failure_of
 from oommagic.tf.functions import traced_functions
 from oommagic.tf.looking import attributes_of
+from oommagic.tf.names_now import names_now, outputs_now
 
 Namespace = Mapping[str, object]
 
@@ -56,13 +76,15 @@ def facts_of_run(run: EndedRun) -> Facts:
     recording, listing = run.recording, run.listing
     failure = recording.failure and _in_listing(recording.failure, listing, run.shifts)
     source = "\n".join(listing.text.lines)
+    reached, in_functions = _names_reached(source, run.namespace)
     return Facts(
         failure=failure,
         source=source,
         first_line=listing.first_line,
-        line_number=run.line_number,
-        stack=_functions_in(run.error),
-        names_used=_names_reached(source, run.namespace),
+        line_number=run.line_number or _own_line(failure),
+        stack=_functions_in(run.error) or recording.caught_in,
+        names_used=reached,
+        names_in_functions=in_functions,
         profile=run.profile,
         host=recording.host,
         devices=recording.devices,
@@ -78,6 +100,56 @@ def facts_of_run(run: EndedRun) -> Facts:
     )
 
 
+def forecast_of_run(run: EndedRun) -> Forecast | None:
+    """Predict other batch sizes from the steps of a run; None where they do not tell enough."""
+    began_s, recording = perf_counter(), run.recording
+    if len({tape.device for tape in recording.tapes}) != 1:
+        return None  # several devices share a batch
+    for tape in recording.tapes:
+        forecast = forecast_of_cell(_cell_steps(run, tape))
+        if forecast is not None:
+            return replace(forecast, elapsed_s=perf_counter() - began_s)
+    return None
+
+
+def advice_for(
+    typed: str,
+    facts: Facts,
+    verdict: Verdict | None,
+    forecast: Forecast | None,
+    namespace: Namespace,
+) -> tuple[Finding, ...]:
+    """Suggest what would help a cell, as it was typed, or a block of one."""
+    below = facts.first_line - 1
+    try:
+        cell = TypedCell(dedent(typed))
+        names = names_now(namespace, cell.names)
+        known = situation_of(cell, facts, verdict, forecast, names, outputs_now(namespace))
+        cards = {card.name: card.usable_bytes for card in arena.CARDS}
+        found = findings_of(cell, replace(known, keras_has=context.keras_offers(), cards=cards))
+    except MemoryError:
+        return ()  # the host is still so full: why it is comes first
+    return tuple(
+        one if one.line_number is None else replace(one, line_number=one.line_number + below)
+        for one in found
+    )
+
+
+def _cell_steps(run: EndedRun, tape: Tape) -> CellSteps:
+    names, is_arena = tape.names_before, arena.owns(tape.device)
+    here = arena.current() if is_arena else None
+    limits = (one.limit_bytes for one in run.recording.devices if one.name == tape.device)
+    limit_bytes = next(limits, None)
+    name = tape.device if here is None else here.like or "this device"
+    return CellSteps(
+        tape=tape,
+        held=run.recording.held_before if names is None else names.held,
+        limit=ForecastLimit(name, limit_bytes) if limit_bytes else None,
+        is_arena=is_arena,
+        has_failed=run.recording.failure is not None,
+    )
+
+
 def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     """Put together what is known of an error by itself; None if it is not about memory."""
     failure = failure_of(error)
@@ -89,6 +161,7 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
     held = what_is_held(namespace, include_unnamed=True)
     devices, gpus = tuple(_devices_now()), _gpus_now() if failure.place == "device" else ()
     told_filename = CELL if is_cell(filename) else filename
+    reached, in_functions = _names_reached(source, namespace)
     if failure.filename == filename:
         failure = replace(failure, filename=told_filename)
     return Facts(
@@ -97,7 +170,8 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
         filename=told_filename,
         line_number=called.line_number if called is not None else None,
         stack=_functions_in(error),
-        names_used=_names_reached(source, namespace),
+        names_used=reached,
+        names_in_functions=in_functions,
         devices=devices,
         gpus=gpus,
         compositions=tuple(_of_names(devices, held)),
@@ -105,6 +179,7 @@ def facts_of_error(error: BaseException, namespace: Namespace) -> Facts | None:
         is_as_it_failed=failed_in_own_line(error),
         traced=_traced(namespace),
         limits=(*_host_limits(None), *_device_limits(gpus)),
+        host_limit_bytes=min([machine_bytes(), *(limit.bytes for limit in set_limits())]),
     )
 
 
@@ -113,7 +188,12 @@ def _devices_now() -> Iterator[DeviceMemory]:
     for one in now:
         if one.in_use_bytes is not None and one.peak_bytes is not None:
             yield DeviceMemory(
-                one.name, one.in_use_bytes, one.in_use_bytes, one.peak_bytes, one.limit_bytes
+                one.name,
+                one.in_use_bytes,
+                one.in_use_bytes,
+                one.peak_bytes,
+                one.limit_bytes,
+                is_part_of_host=arena.owns(one.name),
             )
 
 
@@ -134,12 +214,18 @@ def _in_listing(failure: Failure, listing: Listing, shifts: Mapping[str, int]) -
     return replace(failure, line_number=number, line_source=source, filename="")
 
 
+def _own_line(failure: Failure | None) -> int | None:
+    """Give the failing line, if it stands in the listing itself."""
+    return failure.line_number if failure is not None and not failure.filename else None
+
+
 def _compositions(recording: Recording, failure: Failure | None) -> Iterator[Composition]:
     before, after = recording.held_before, recording.held_after
     hints = Hints(recording.compiled, recording.line_times)
     for device in dict.fromkeys(tape.device for tape in recording.tapes):
         tapes = [tape for tape in recording.tapes if tape.device == device]
-        if failure is not None and _is_on(device, failure):
+        # A caught error's step has given back what it had: there is only the peak to look at.
+        if failure is not None and not recording.caught_in and _is_on(device, failure):
             # The one that lasted to the end has the failure on it.
             tape = next((tape for tape in tapes if tape.is_whole), tapes[0])
             yield composition_at_failure(tape, before, after, failure, hints)
@@ -171,10 +257,11 @@ def _functions_in(error: BaseException | None) -> tuple[str, ...]:
     return (*ran, *_FUNCTION_IN_TEXT.findall(told))
 
 
-def _names_reached(source: str, namespace: Namespace) -> frozenset[str]:
-    """Name what a cell uses, also in the notebook's functions that it calls."""
+def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], frozenset[str]]:
+    """Name what a cell uses, also in the notebook's functions that it calls; and what those use."""
     waiting = list(clues_in(source).names_used)
     reached: set[str] = set()
+    in_functions: set[str] = set()
     while waiting and len(reached) < _MOST_NAMES:
         name = waiting.pop()
         if name in reached:
@@ -184,8 +271,18 @@ def _names_reached(source: str, namespace: Namespace) -> frozenset[str]:
         # A tf.function keeps the function that it was made of.
         function = attributes_of(value).get("_python_function", value)
         if type(function) is FunctionType:
-            waiting += function.__code__.co_names
-    return frozenset(reached)
+            names = list(_names_in(function.__code__))
+            in_functions.update(names)
+            waiting += names
+    return frozenset(reached), frozenset(in_functions)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function uses, and the functions and comprehensions within it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if type(inner) is CodeType:
+            yield from _names_in(inner)
 
 
 def _traced(namespace: Namespace) -> tuple[TracedLines, ...]:

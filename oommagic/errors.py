@@ -35,3 +35,7 @@ class CannotTravelError(OommagicError):
 
 class PlanError(OommagicError):
     """No plan can be made of what was given."""
+
+
+class TrialError(OommagicError):
+    """Fixes cannot be tried here and now."""

@@ -5,9 +5,7 @@ no risk and the model stays untouched. Where there is a GPU only that one knows 
 take: they are recorded in place, and the model is left as it was.
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -16,18 +14,19 @@ from oommagic.errors import CannotTravelError, PlanError
 from oommagic.explain.plan import Plan
 from oommagic.forecasts import Limit
 from oommagic.measure.limits import available_bytes
+from oommagic.progress import Progress, saying
 from oommagic.recording import StepTapes
-from oommagic.report import BatchTrial
-from oommagic.tf import arena, context, steps
+from oommagic.report import BatchTrial, Failure
+from oommagic.tf import arena, context, step_sizes, steps
 from oommagic.tf.allocator import Allocators
+from oommagic.tf.failures import failure_of
 from oommagic.tf.left_as_it_was import left_as_it_was
 from oommagic.tf.samples import Sample, Task, array_bytes
-from oommagic.tf.sampling import is_keras_model, sample_of
+from oommagic.tf.sampling import is_step, sample_of
+from oommagic.tf.tracing import Tracing
 from oommagic.trial import parent
-from oommagic.trial.outcomes import Died, Finished, Raised, RanOut, Result, TimedOut
+from oommagic.trial.outcomes import Died, Finished, Raised, RanOut, Result, TimedOut, last_words
 from oommagic.units import format_bytes, format_seconds
-
-Progress = Callable[[str], None]
 
 _OF_WHAT_IS_AVAILABLE = 0.7
 """A child may take so much: it and TensorFlow in it need some beside the device."""
@@ -58,16 +57,22 @@ class Question:
         progress("working out the peak of every batch size")
         limit, note = self.limit, ""
         if limit is None:
-            limit, note = _room_here(tapes, self.subject, self.data_bytes)
+            limit, note = _room_here(tapes, self.data_bytes)
         plan = Plan(replace(tapes, notes=(*tapes.notes, note) if note else tapes.notes), limit)
         plan.forecast = replace(plan.forecast, elapsed_s=perf_counter() - began_s)
         return plan
 
+    def check_limit(self) -> None:
+        """Refuse to prove a batch where there is no limit, before any step runs for it."""
+        if self.limit is None and arena.current() is None and not _has_gpu():
+            raise PlanError(
+                "There is no limit to prove a batch under, since this CPU has none of its own: "
+                "say one, as in 15GB, or a card, as in T4."
+            )
+
     def prove(self, plan: Plan, progress: Progress) -> None:
         """Try real steps at the batch that should fit, and at smaller ones if it does not."""
-        limit_bytes, batch = plan.forecast.limit_bytes, plan.max_batch()
-        if limit_bytes is None:
-            return
+        batch, limit_bytes = plan.max_batch(), plan.forecast.limit_bytes or 0
         trials: list[BatchTrial] = []
         while batch and len(trials) < _MOST_TRIALS:
             progress(f"trying {_TRIAL_STEPS} steps at batch {batch}")
@@ -78,54 +83,104 @@ class Question:
         plan.prove(*trials)
 
     def _tapes(self, progress: Progress) -> StepTapes:
+        """Record steps; where the first size does not fit, once more from a very small one on."""
+        with suppress(_DoesNotFitError):
+            return self._tapes_from(None, progress)
+        progress(f"that does not fit: beginning again with batch {step_sizes.LEAST}")
+        return self._tapes_from(step_sizes.LEAST, progress)
+
+    def _tapes_from(self, first: int | None, progress: Progress) -> StepTapes:
         if _has_gpu():
-            return self._record_here(progress)
-        things = (self.subject, self.sample, self.task)
-        limit_bytes = int(available_bytes() * _OF_WHAT_IS_AVAILABLE)
+            return self._record_here(first, progress)
+        child = _Child(
+            "tapes", int(available_bytes() * _OF_WHAT_IS_AVAILABLE), _RECORDING_S, progress
+        )
         progress("starting a child process")
         try:
-            result = parent.run(
-                "tapes",
-                things,
-                limit_bytes=limit_bytes,
-                timeout_s=_RECORDING_S,
-                on_progress=progress,
-            )
+            result = child.run(self.subject, self.sample, self.task, first)
         except CannotTravelError as error:
-            return self._record_all_the_same(error, progress)
+            return self._record_all_the_same(child, first, error, progress)
         return _recorded(result, self.subject)
 
-    def _record_here(self, progress: Progress) -> StepTapes:
-        with left_as_it_was(self.subject):
-            return steps.record(self.subject, self.sample, self.task, progress)
+    def _record_here(self, first: int | None, progress: Progress) -> StepTapes:
+        try:
+            with left_as_it_was(self.subject):
+                return steps.record(self.subject, self.sample, self.task, progress, first=first)
+        except Exception as error:  # the user's code may raise anything
+            failure = failure_of(error)
+            if failure is None:
+                raise
+        # Not while that error is there, which keeps alive what the step had on the device.
+        raise _does_not_fit(self.subject, failure)
 
-    def _record_all_the_same(self, error: CannotTravelError, progress: Progress) -> StepTapes:
-        """Record in place what cannot be sent, if this kernel has a device to do it on."""
+    def _record_all_the_same(
+        self, child: "_Child", first: int | None, error: CannotTravelError, progress: Progress
+    ) -> StepTapes:
+        """Record what cannot be sent: here if there is a device to do it on, else its graph."""
         here = arena.current()
-        if here is None or not here.is_running:
+        if here is not None and here.is_running:
+            tapes = self._record_here(first, progress)
+            return replace(tapes, notes=(*tapes.notes, f"Recorded in this kernel: {error}"))
+        try:
+            result = child.run_graphs(self.subject, self.sample, self.task, first)
+        except CannotTravelError as graphs_error:
             raise PlanError(
-                f"{error} Without that its steps can only be recorded in this kernel, which needs "
-                "a training device: restart it and run `%oomdevice 2GB` first."
-            ) from error
-        tapes = self._record_here(progress)
-        return replace(tapes, notes=(*tapes.notes, f"Recorded in this kernel: {error}"))
+                f"{error} {graphs_error} So its steps can only be recorded in this kernel, which "
+                "needs a training device: restart it and run `%oomdevice 2GB` first."
+            ) from graphs_error
+        tapes = _recorded(result, self.subject)
+        return replace(tapes, notes=(*tapes.notes, f"Made from the traced graph: {error}"))
 
     def _try(self, batch: int, limit_bytes: int, progress: Progress) -> BatchTrial:
-        room = available_bytes()
-        if limit_bytes > room:
-            message = (
-                f"a device of {format_bytes(limit_bytes)} cannot be tried here: "
-                f"this machine has {format_bytes(room)} left"
-            )
-            return BatchTrial(batch, limit_bytes, "failed", message=message)
-        result = parent.run(
-            "measure",
-            (self.subject, self.sample, self.task, batch, _TRIAL_STEPS),
-            limit_bytes=limit_bytes,
-            timeout_s=_TRIAL_S,
-            on_progress=progress,
-        )
-        return _trial(batch, limit_bytes, result)
+        lack = parent.lack_of_room(limit_bytes)
+        if lack:
+            return BatchTrial(batch, limit_bytes, "failed", message=lack)
+        child = _Child("measure", limit_bytes, _TRIAL_S, progress)
+        asked = (self.subject, self.sample, self.task, batch, _TRIAL_STEPS)
+        try:
+            return _trial(batch, limit_bytes, child.run(*asked))
+        except CannotTravelError as error:
+            first = error
+        try:
+            return _trial(batch, limit_bytes, child.run_graphs(*asked))
+        except CannotTravelError as error:
+            return BatchTrial(batch, limit_bytes, "failed", message=f"{first} {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """What a child process is to do, within which bounds."""
+
+    task: str
+    limit_bytes: int
+    timeout_s: float
+    progress: Progress
+
+    def run(self, *things: Any) -> Result:
+        """Have it done to a subject, with its sample and more."""
+        return parent.run(self.task, things, **self._bounds())
+
+    def run_graphs(
+        self, subject: Any, sample: Sample, task: Task, batch: int | None, *more: int
+    ) -> Result:
+        """Have it done to the graphs of the subject's steps, each traced when it is asked for."""
+        self.progress("tracing the graph of a step")
+        with left_as_it_was(subject):
+            tracing = Tracing(subject, sample, task)
+            first = batch or steps.first_batch(subject, sample)
+            things = (tracing.subject_at(first), tracing.sample, task, first, *more)
+            return parent.run(self.task, things, **self._bounds(), give_graph=tracing.give)
+
+    def _bounds(self) -> dict[str, Any]:
+        return {
+            "limit_bytes": self.limit_bytes,
+            "timeout_s": self.timeout_s,
+            "on_progress": self.progress,
+        }
+
+
+class _DoesNotFitError(PlanError):
+    """The first step that was tried ran out of memory."""
 
 
 def plan(  # noqa: PLR0913 (each is something that a user may say)
@@ -159,6 +214,7 @@ def max_batch(  # noqa: PLR0913 (likewise)
 ) -> int:
     """Give the largest batch that fits, proven by real steps in a child process of that limit."""
     asked = question(subject, batch, predict=predict, limit=limit, like=like)
+    asked.check_limit()
     with saying(progress) as say:
         found = asked.answer(say)
         asked.prove(found, say)
@@ -177,7 +233,7 @@ def question(
     if not context.is_imported():
         raise PlanError("TensorFlow is not imported in this kernel, so there is nothing to plan.")
     kind: Task = "prediction" if predict else "training"
-    task: Task = kind if predict or is_keras_model(subject) or not callable(subject) else "step"
+    task: Task = "step" if is_step(subject) and not predict else kind
     sample = sample_of(subject, batch, task)
     return Question(subject, sample, task, _asked_limit(limit, like), array_bytes(batch))
 
@@ -187,24 +243,20 @@ def proven_batch(plan: Plan) -> int:
     for trial in plan.forecast.trials:
         if trial.outcome == "fits":
             return trial.batch
-    if not plan.max_batch():
+    if not plan.forecast.trials:
         raise PlanError(_why_none_fits(plan))
     last = plan.forecast.trials[-1]
-    raise PlanError(f"No batch was proven to fit: at batch {last.batch}, {last.message}.")
+    how = "ran out of memory" if last.outcome == "ran out" else "proved nothing"
+    raise PlanError(f"No batch was proven to fit: batch {last.batch} {how}. {last.message}")
 
 
 def _why_none_fits(plan: Plan) -> str:
     limit, smallest = plan.forecast.limit_bytes or 0, plan.forecast.rows[0]
-    fixed = plan.forecast.fixed_bytes
-    if fixed > limit:
-        return (
-            f"No batch fits {format_bytes(limit)}: the weights alone, with what the optimizer "
-            f"keeps, take {format_bytes(fixed)}."
-        )
-    return (
-        f"No batch fits {format_bytes(limit)}: a single sample takes "
-        f"{format_bytes(smallest.peak_bytes)}."
-    )
+    weights = smallest.kinds.get("weights", 0)
+    reason = f"a single sample takes {format_bytes(smallest.peak_bytes)}"
+    if weights > limit:
+        reason = f"the weights alone take {format_bytes(weights)}"
+    return f"No batch fits {format_bytes(limit)}: {reason}."
 
 
 def _asked_limit(limit: str | int | None, like: str | None) -> Limit | None:
@@ -216,7 +268,7 @@ def _asked_limit(limit: str | int | None, like: str | None) -> Limit | None:
     return Limit(card or "the limit", size)
 
 
-def _room_here(tapes: StepTapes, subject: Any, data_bytes: int) -> tuple[Limit | None, str]:
+def _room_here(tapes: StepTapes, data_bytes: int) -> tuple[Limit | None, str]:
     """Give what the device of this kernel has for such steps, and a note if that is not all.
 
     A GPU's tapes began with what was there; on a training device the data that `fit` is given
@@ -227,7 +279,7 @@ def _room_here(tapes: StepTapes, subject: Any, data_bytes: int) -> tuple[Limit |
     here = arena.current()
     if here is None:
         return None, ""
-    others = max(_in_use_bytes() - _own_bytes(subject), 0) + data_bytes
+    others = max(_in_use_bytes() - _own_bytes(tapes), 0) + data_bytes
     name = here.like or "this device"
     if others < _WORTH_SAYING * here.limit_bytes:
         return Limit(name, here.limit_bytes - others), ""
@@ -247,11 +299,11 @@ def _in_use_bytes() -> int:
         allocators.close()
 
 
-def _own_bytes(subject: Any) -> int:
-    """Give what a model's weights and its optimizer's slots take."""
-    optimizer = getattr(getattr(subject, "optimizer", None), "variables", ())
-    variables = {id(one): one for one in (*getattr(subject, "variables", ()), *optimizer)}
-    return sum(int(one.numpy().nbytes) for one in variables.values())
+def _own_bytes(tapes: StepTapes) -> int:
+    """Give what the plan counts that was there before the first step: weights, slots, the rest."""
+    if tapes.made is None:
+        return tapes.steps[0].tape.before_bytes
+    return tapes.made.in_use_bytes[-1]
 
 
 def _has_gpu() -> bool:
@@ -264,19 +316,16 @@ def _recorded(result: Result, subject: Any) -> StepTapes:
     if isinstance(result, Finished):
         tapes: StepTapes = result.value
         return tapes
-    name = getattr(subject, "name", None) or getattr(subject, "__name__", "the step")
+    name = steps.title_of(subject)
     match result:
         case Raised(error_type, message, traceback):
-            what = f"A step of {name} fails, and not for want of memory: {error_type}: {message}"
+            error = f"{error_type}: {message}" if message else error_type
+            what = f"A step of {name} fails, and not for want of memory: {error}"
             raise PlanError(f"{what}\n\n{traceback.rstrip()}")
-        case RanOut():
-            room = format_bytes(available_bytes())
-            raise PlanError(
-                f"Even the smallest batch that was tried with {name} does not fit into what this "
-                f"machine has left for it ({room}). Free some memory, or plan on a larger machine."
-            )
-        case Died(how):
-            raise PlanError(f"The child process that ran steps of {name} {how}.")
+        case RanOut(failure):
+            raise _does_not_fit(subject, failure)
+        case Died(how, log):
+            raise PlanError(f"The child process that ran steps of {name} {how}.{last_words(log)}")
         case TimedOut(after_s):
             raise PlanError(
                 f"Steps of {name} were not over after {format_seconds(after_s)}, so there is no "
@@ -284,40 +333,28 @@ def _recorded(result: Result, subject: Any) -> StepTapes:
             )
 
 
+def _does_not_fit(subject: Any, failure: Failure) -> _DoesNotFitError:
+    return _DoesNotFitError(
+        f"Even the smallest batch that was tried with {steps.title_of(subject)} does not fit into "
+        f"what there is here ({failure.text}). Free some memory, or plan on a larger machine."
+    )
+
+
 def _trial(batch: int, limit_bytes: int, result: Result) -> BatchTrial:
-    trial = BatchTrial(batch, limit_bytes, "failed", steps=_TRIAL_STEPS)
+    """Say what a trial showed: that a batch is too large is proven by the device alone."""
+    trial = BatchTrial(batch, limit_bytes, "failed", message="The child process gave no figures.")
     match result:
         case Finished((peak_bytes, elapsed_s)):
-            return replace(trial, outcome="fits", peak_bytes=peak_bytes, elapsed_s=elapsed_s)
+            trial = BatchTrial(batch, limit_bytes, "fits", peak_bytes, _TRIAL_STEPS, elapsed_s)
+        case RanOut(failure) if failure.place == "host":
+            trial = replace(trial, message=f"This machine's own memory ran out: {failure.text}")
         case RanOut(failure, peak_bytes):
-            text = f"it ran out ({failure.text})"
-            return replace(trial, outcome="ran out", peak_bytes=peak_bytes, message=text)
+            trial = BatchTrial(batch, limit_bytes, "ran out", peak_bytes, message=failure.text)
         case Died(how):
-            return replace(trial, outcome="died", message=f"the child process {how}")
+            trial = replace(trial, outcome="died", message=f"The child process {how}.")
         case TimedOut(after_s):
-            text = f"it was not over after {format_seconds(after_s)}"
-            return replace(trial, outcome="timed out", message=text)
+            message = f"It was not over after {format_seconds(after_s)}."
+            trial = replace(trial, outcome="timed out", message=message)
         case Raised(error_type, message):
-            return replace(trial, message=f"the step failed with {error_type}: {message}")
-    return replace(trial, message="the child process gave no figures")
-
-
-@contextmanager
-def saying(progress: Progress | None = None) -> Iterator[Progress]:
-    """Give what was asked for, or one line on the screen that goes away again."""
-    if progress is not None:
-        yield progress
-        return
-    widths = [0]
-
-    def say(text: str) -> None:
-        line = f"Planning: {text} …"
-        sys.stderr.write(f"\r{line:<{widths[-1]}}")
-        sys.stderr.flush()
-        widths.append(len(line))
-
-    try:
-        yield say
-    finally:
-        sys.stderr.write(f"\r{'':<{widths[-1]}}\r")
-        sys.stderr.flush()
+            trial = replace(trial, message=f"The step failed with {error_type}: {message}")
+    return trial

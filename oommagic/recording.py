@@ -151,6 +151,8 @@ class CompiledSize:
 
     batch: int
     temporary_bytes: int
+    held: tuple[Holding, ...] = ()
+    """What lies in that piece at its fullest; adds up to it. None where that was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,11 @@ class StepTapes:
     compiled: tuple[CompiledSize, ...] = ()
     held: "tuple[Held, ...]" = ()
     """What the model held before the first step."""
+    is_of_a_cell: bool = False
+    """They ran in a profiled cell, at the batch that it has; `made` is what ran before them there.
+    Else the sizes were chosen so that no layer has them."""
+    needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """For each op of the steps, those that have to be over before it begins."""
     notes: tuple[str, ...] = ()
 
 
@@ -185,6 +192,10 @@ class LineTimes:
 
     times_s: "array[float]"
     line_numbers: "array[int]"
+
+
+COPY_OF = "a copy of "
+"""How the owner begins of what is held without a name, and is known to be such a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +212,93 @@ class Held:
     layer: str = ""
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """One layer of a model."""
+
+    name: str
+    kind: str
+    """Its class: `Conv2D`."""
+    weight_bytes: int
+    policy: str = ""
+    is_trainable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a model is made of; empty where it does not say."""
+
+    layers: tuple[LayerFacts, ...] = ()
+    """Those that hold no others."""
+    optimizer: str = ""
+    """Its class: `Adam`."""
+    accumulates: int | None = None
+    """Its `gradient_accumulation_steps`."""
+    policy: str = ""
+    """`float32`, `mixed_float16`."""
+    is_compiled_by_xla: bool | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """All weights, trainable or not."""
+        return sum(layer.weight_bytes for layer in self.layers)
+
+    @property
+    def trainable_bytes(self) -> int:
+        """The weights that get gradients, and slots of the optimizer."""
+        return sum(layer.weight_bytes for layer in self.layers if layer.is_trainable)
+
+
+ROW_ALIGNMENT = 64
+"""Rows of so many bytes, or a multiple, TensorFlow takes from a tensor without a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStep:
+    """One step of a data set: what it gives on, and what it keeps. None: not known."""
+
+    kind: str
+    """`shuffle`, `batch`, `prefetch`, `cache`, `map`, … as its method is called."""
+    element_bytes: int = 0
+    """Of one element that it gives; 0 where its shape is not known."""
+    count: int | None = None
+    """Of the elements that it gives."""
+    number: int | None = None
+    """The size of its batches or its buffer; -1 where TensorFlow chooses."""
+    shared_bytes: int = 0
+    """Of one element: what is a piece of a tensor that is there anyway."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it takes to keep one element."""
+        return self.element_bytes - self.shared_bytes
+
+
+NamedKind = Literal[
+    "array", "tensor", "variable", "model", "dataset", "optimizer", "module", "number", "text",
+    "list", "other",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name of the notebook stands for."""
+
+    kind: NamedKind
+    bytes: int = 0
+    """Of an array or tensor; what a file that is mapped has is not counted."""
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    text: str = ""
+    """A module's name, a text's beginning, an object's class."""
+    number: float | None = None
+    count: int = 0
+    """Of a list's items."""
+    model: ModelFacts | None = None
+    pipeline: tuple[PipelineStep, ...] = ()
+    """A data set's steps, the source first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,4 +329,6 @@ class Recording:
     held_before: tuple[Held, ...] = ()
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None
+    caught_in: tuple[str, ...] = ()
+    """The functions that ran when it failed, where the program caught the error and ended well."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -48,6 +48,12 @@ Cause = Literal[
     "unknown",
 ]
 
+HOST = "host"
+"""Stands where a device's name would."""
+
+Safety = Literal["same results", "changes results", "hint"]
+"""A hint has no edit."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
@@ -320,6 +326,96 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A piece of the cell as typed, by its characters, and what comes in its place."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of the cell."""
+
+    edits: tuple[Edit, ...]
+    source: str
+    """The cell with it."""
+    diff: tuple[str, ...]
+    """Line by line, each behind ` `, `-`, `+` or `@`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """How much lower a peak is expected to be."""
+
+    place: str
+    """A device's name, or `host`."""
+    low_bytes: int
+    bytes: int
+    high_bytes: int
+    """The truth is expected between the low and the high figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A suggestion for this cell: what to change, why here, and what it would save."""
+
+    rule: str
+    title: str
+    message: str
+    safety: Safety
+    place: str
+    """Where it helps: a device's name, or `host`."""
+    cost: str = ""
+    """What one pays for it, in a few words."""
+    changes: str = ""
+    """How results differ, where they do."""
+    saving: Saving | None = None
+    runs_then: bool = False
+    """Memory ran out, and with the change it is expected to suffice."""
+    fix: Fix | None = None
+    line_number: int | None = None
+    instead_of: int | None = None
+    """It changes the same lines as the suggestion of this number: take one or the other."""
+
+    @property
+    def saving_bytes(self) -> int | None:
+        """The saving that is expected."""
+        return None if self.saving is None else self.saving.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """The cell's first steps in a child process, as it is or as it would be. None: not known."""
+
+    outcome: Literal["finished", "ran out", "failed", "died", "timed out"]
+    device: str = ""
+    device_peak_bytes: int | None = None
+    host_peak_bytes: int | None = None
+    """What it took beyond what the process had before the cell."""
+    steps: int = 0
+    step_s: float | None = None
+    loss: float | None = None
+    """After those steps."""
+    message: str = ""
+    """What happened, where it did not finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What suggestions really do: the cell without them and with them, under the same limit."""
+
+    numbers: tuple[int, ...]
+    """Of the suggestions, as they were listed."""
+    rules: tuple[str, ...]
+    before: TrialRun
+    after: TrialRun
+    limit_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that one run showed."""
 
@@ -338,6 +434,9 @@ class Report:
     compositions: tuple[Composition, ...] = ()
     verdict: Verdict | None = None
     plan: Forecast | None = None
+    findings: tuple[Finding, ...] = ()
+    """Suggestions, the best first; they are spoken of by their numbers, from 1 on."""
+    trials: tuple[Trial, ...] = ()
 
     def to_json(self) -> str:
         """Say all of it as JSON; what `load` reads."""

@@ -4,27 +4,67 @@ import datetime as dt
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING
 
-from oommagic.cell import CellText
+from oommagic import trying
+from oommagic.cell import CellText, physical_lines
 from oommagic.devices import Overview
-from oommagic.diagnosis import EndedRun, Namespace, facts_of_error, facts_of_run
+from oommagic.diagnosis import (
+    EndedRun,
+    Namespace,
+    advice_for,
+    facts_of_error,
+    facts_of_run,
+    forecast_of_run,
+)
 from oommagic.errors import UsageError
+from oommagic.explain.advice.numbered import fix_numbered
 from oommagic.explain.attribution import profile_of, tracing_notes
 from oommagic.explain.facts import Facts
 from oommagic.explain.verdict import verdict_of
 from oommagic.measure.limits import available_bytes, host_limit
 from oommagic.measure.nvml import open_gpus
 from oommagic.measure.recorder import Recorder, Request
+from oommagic.progress import Progress
 from oommagic.recording import Listing, Recording
-from oommagic.report import Composition, Outcome, Report, Verdict
+from oommagic.report import (
+    Composition,
+    DeviceMemory,
+    Finding,
+    HostMemory,
+    Outcome,
+    Report,
+    Trial,
+    Verdict,
+)
+from oommagic.source_files import CELL
 from oommagic.tf import arena
 from oommagic.tf.devices import tensorflow_now
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 _KEPT_REPORTS = 20
 _LONGEST_MESSAGE = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Suggestions, and the cell that they are for: what `trying.try_fixes` asks of it."""
+
+    findings: tuple[Finding, ...]
+    source: str = ""
+    head: str = ""
+    """What stands above the cell's first line: the magic, as typed."""
+    is_of_a_cell: bool = True
+    """Else of a block, or of a file: there is no cell to put in its place."""
+    devices: tuple[DeviceMemory, ...] = ()
+    host: HostMemory | None = None
+    report: Report | None = None
+    """The report that has them; None for an error of a cell that was not profiled."""
 
 
 @dataclass(slots=True)
@@ -35,6 +75,12 @@ class _Newest:
     error_id: int = 0
     """Which error ended that run: its number, since holding it would hold the user's objects."""
     is_plain_error: bool = False
+    typed: str = ""
+    """The cell of that plain error, as it was typed, if IPython told."""
+    advice: Advice | None = None
+    """What was suggested last."""
+    advice_of_run: Advice | None = None
+    """What was suggested for the last profiled run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +89,8 @@ class Explanation:
 
     verdict: Verdict
     compositions: tuple[Composition, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
 
 _reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
@@ -79,31 +127,45 @@ class Run:
         self._recorder.watch_frame(frame, text)
 
     def finish(
-        self, listing: Listing, error: BaseException | None, shifts: Mapping[str, int]
+        self,
+        listing: Listing,
+        error: BaseException | None,
+        shifts: Mapping[str, int],
+        head: str | None = None,
     ) -> Report:
         """Stop, and keep the report.
 
         `shifts` has the source's file names, and how far their lines are from the listing's.
+        `head` is what stands above a cell's lines; None for what is not a cell.
         """
         recording = self.stop(error)
         report = self._report(recording, listing, _outcome_of(error, listing, shifts))
         earlier = tuple(_reports)
-        facts = facts_of_run(
-            EndedRun(
-                recording=recording,
-                listing=listing,
-                profile=report.profile,
-                error=error,
-                line_number=report.outcome.line_number,
-                shifts=shifts,
-                earlier=earlier,
-                namespace=self._namespace,
-            )
+        ended = EndedRun(
+            recording=recording,
+            listing=listing,
+            profile=report.profile,
+            error=error,
+            line_number=report.outcome.line_number,
+            shifts=shifts,
+            earlier=earlier,
+            namespace=self._namespace,
         )
+        facts = facts_of_run(ended)
         verdict = verdict_of(facts) if facts.failure is not None else None
-        report = replace(report, compositions=facts.compositions, verdict=verdict)
+        forecast = forecast_of_run(ended)
+        report = replace(
+            report,
+            compositions=facts.compositions,
+            verdict=verdict,
+            plan=forecast,
+            findings=advice_for(report.source, facts, verdict, forecast, self._namespace),
+        )
         _reports.append(report)
         _newest.facts, _newest.error_id, _newest.is_plain_error = facts, id(error), False
+        _newest.advice = _newest.advice_of_run = Advice(
+            report.findings, report.source, head or "", head is not None, report=report
+        )
         return report
 
     @property
@@ -182,31 +244,133 @@ def last_report() -> Report:
     return _reports[-1]
 
 
-def note_plain_error() -> None:
+def note_plain_error(typed: str) -> None:
     """A cell that was not profiled has failed: from now on the question is why that one did."""
-    _newest.is_plain_error = True
+    _newest.is_plain_error, _newest.typed = True, typed
+
+
+def _advice() -> Advice:
+    if _newest.advice is None:
+        raise UsageError(
+            "There are no suggestions yet: put %%oomprofile on top of a cell and run it, or ask "
+            "%oomwhy after an error."
+        )
+    return _newest.advice
+
+
+def fixed_cell(number: int) -> str:
+    """Give the cell as it would be with one of the suggestions that were shown last."""
+    advice = _advice()
+    fix = fix_numbered(advice.findings, number)
+    if not advice.is_of_a_cell:
+        raise UsageError(
+            f"Suggestion {number} is for a block or a file, not for a cell: make its change there."
+        )
+    return advice.head + fix.source
+
+
+def try_shown(
+    numbers: Sequence[int], progress: Progress | None = None
+) -> tuple[Trial, tuple[Finding, ...]]:
+    """Measure some of the suggestions that were shown last, together; give what all of them are."""
+    advice = _advice()
+    if advice.report is not None:
+        (trial,) = try_fixes(advice.report, numbers, progress=progress)
+    else:
+        names = vars(sys.modules["__main__"])
+        (trial,) = trying.try_fixes(advice, names, numbers, progress=progress)
+    return trial, advice.findings
+
+
+def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
+    report: Report | None = None,
+    numbers: Sequence[int] | None = None,
+    *,
+    executor: "Executor | None" = None,
+    progress: Progress | None = None,
+    steps: int | None = None,
+    timeout_s: float = trying.TIMEOUT_S,
+) -> tuple[Trial, ...]:
+    """Measure suggestions of a report, the last one by itself, each in child processes.
+
+    Those of these numbers are tried together, without numbers each by itself: the cell as it is
+    and as it would be, under the same limit and for the same few `steps`. An executor of
+    `concurrent.futures` runs them elsewhere: threads, processes, a Dask cluster.
+    """
+    report = last_report() if report is None else report
+    trials = trying.try_fixes(
+        report,
+        vars(sys.modules["__main__"]),
+        numbers,
+        executor=executor,
+        progress=progress,
+        steps=steps,
+        timeout_s=timeout_s,
+    )
+    _keep_trials(report, trials)
+    return trials
+
+
+def _keep_trials(report: Report, trials: Sequence[Trial]) -> None:
+    """Add trials to a report of this kernel: a suggestion that was measured says both figures."""
+    for at, kept in enumerate(_reports):
+        if (kept.started_at, kept.source) == (report.started_at, report.source):
+            known = {trial.numbers: trial for trial in (*kept.trials, *trials)}
+            _reports[at] = replace(kept, trials=tuple(known.values()))
 
 
 def why(error: BaseException | None = None) -> Verdict:
     """Say why memory ran out: in this error, or else in whatever came last. Nothing runs again."""
-    return explain(error, vars(sys.modules["__main__"])).verdict
+    return _explained(error, vars(sys.modules["__main__"]))[0].verdict
 
 
 def explain(error: BaseException | None, namespace: Namespace) -> Explanation:
-    """Say why memory ran out, and what filled the devices; without an error, of what came last."""
-    facts = _newest.facts
+    """Say why memory ran out, and what filled the devices; without an error, of what came last.
+
+    From now on the suggestions are those that this has.
+    """
+    explanation, advice = _explained(error, namespace)
+    _newest.advice = advice or _newest.advice
+    return explanation
+
+
+def _explained(
+    error: BaseException | None, namespace: Namespace
+) -> tuple[Explanation, Advice | None]:
+    facts, typed = _newest.facts, ""
     if error is None and (facts is None or _newest.is_plain_error):
-        error = _last_error()
+        error, typed = _last_error(), _newest.typed
     if error is not None and not (facts is not None and _is_of_last_report(error)):
         facts = facts_of_error(error, namespace)
-    if facts is not None:
-        return Explanation(verdict_of(facts), facts.compositions)
+        if facts is not None:
+            return _advised(facts, typed or facts.source, namespace)
+    elif facts is not None:
+        last = _reports[-1]
+        told = Explanation(verdict_of(facts), facts.compositions, last.findings, last.trials)
+        return told, _newest.advice_of_run
     if error is None:
         raise UsageError(
             "Nothing has failed and nothing was profiled yet: there is nothing to explain."
         )
     sentence = f"This {type(error).__name__} is not about memory: nothing ran out."
-    return Explanation(Verdict("none", sentence, confidence="certain"))
+    return Explanation(Verdict("none", sentence, confidence="certain")), None
+
+
+def _advised(facts: Facts, typed: str, namespace: Namespace) -> tuple[Explanation, Advice]:
+    """Explain an error of a cell that was not profiled, and suggest what helps that cell."""
+    verdict = verdict_of(facts)
+    head, source = _below_blank_lines(typed)
+    findings = advice_for(source, facts, verdict, None, namespace)
+    is_of_a_cell = facts.filename == CELL
+    advice = Advice(findings, source, head, is_of_a_cell, devices=facts.devices)
+    return Explanation(verdict, facts.compositions, findings), advice
+
+
+def _below_blank_lines(typed: str) -> tuple[str, str]:
+    """Part a cell from the blank lines above it, which IPython does not number."""
+    lines = physical_lines(typed)
+    at = next((at for at, line in enumerate(lines) if line.strip()), 0)
+    return "".join(lines[:at]), "".join(lines[at:])
 
 
 def _last_error() -> BaseException | None:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from oommagic.explain.facts import HOST, Facts, once_each, root_of
+from oommagic.explain.facts import Facts, once_each, root_of
 from oommagic.explain.growth import Growth
 from oommagic.recording import Held
-from oommagic.report import Failure, Holding
+from oommagic.report import HOST, Failure, Holding
 
 Confidence = Literal["certain", "likely", "possible"]
 
@@ -168,7 +168,7 @@ def _host_account(facts: Facts, failure: Failure) -> Account:
     host = facts.host
     return Account(
         place=HOST,
-        limit=host.limit_bytes if host is not None else None,
+        limit=host.limit_bytes if host is not None else facts.host_limit_bytes,
         asked=failure.asked_bytes,
         in_use=host.peak_bytes if host is not None else None,
         limit_counts_reserved=host is not None and host.limit_counts_reserved,

@@ -25,7 +25,6 @@ class Allocator:
     def __init__(self, limit_bytes: int, *, grows: bool) -> None:
         """Begin with nothing handed out; `grows` is whether it takes its memory by regions."""
         self.in_use_bytes = 0
-        self.peak_bytes = 0
         self._limit = limit_bytes // _GRAIN * _GRAIN
         self._region = min(_FIRST_REGION, self._limit) if grows else self._limit
         self._reserved = 0
@@ -62,7 +61,6 @@ class Allocator:
             self._split(address, size)
             found = size
         self.in_use_bytes += found
-        self.peak_bytes = max(self.peak_bytes, self.in_use_bytes)
         return address
 
     def free(self, address: int) -> None:

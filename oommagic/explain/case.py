@@ -91,12 +91,26 @@ class Case:
         asks_on = account.is_nearly_full or self._lacks_room_for_gradient
         return not (asks_on and self.failure.layer and not self._has_run_before)
 
+    def is_explained_by(self, size: int) -> bool:
+        """Say whether memory would have sufficed without that much.
+
+        Where the first step of all had no room for a layer's output, the rest of it was to come:
+        at least the output's gradient, which is as large.
+        """
+        is_first = bool(self.failure.layer) and not self._has_run_before
+        to_come = (self.account.asked or 0) if is_first and self._is_before_gradients else 0
+        return self.account.explained_by(size - to_come)
+
+    @property
+    def _is_before_gradients(self) -> bool:
+        """Whether it failed in training, while the layers' outputs were computed."""
+        return bool(_OF_TRAINING & set(self.facts.stack)) and "gradient" not in self.failure.op
+
     @property
     def _lacks_room_for_gradient(self) -> bool:
         """Whether a layer's output is too big in training: its gradient will be as large."""
-        account, op = self.account, self.failure.op
-        trains = bool(_OF_TRAINING & set(self.facts.stack)) and "gradient" not in op
-        return trains and (account.missing or 0) + (account.asked or 0) > 0
+        account = self.account
+        return self._is_before_gradients and (account.missing or 0) + (account.asked or 0) > 0
 
     @property
     def _has_run_before(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import Literal
 
-from oommagic.cell import parse_quietly
+from oommagic.cell import parse_typed
 
 ClueKind = Literal[
     "to_categorical",
@@ -139,7 +139,7 @@ class Clues:
 
 def clues_in(source: str, first_line: int = 1) -> Clues:
     """Read a source; one that is not Python says nothing."""
-    tree = parse_quietly(dedent(source))  # IPython runs an indented cell as well
+    tree = parse_typed(dedent(source))  # IPython runs an indented cell as well
     if first_line > 1:
         ast.increment_lineno(tree, first_line - 1)
     reader = _Reader(tree)

@@ -7,6 +7,7 @@ from functools import cached_property
 from oommagic.explain.clues import Clues, clues_in
 from oommagic.recording import Held, Tape, TracedLines
 from oommagic.report import (
+    HOST,
     Composition,
     DeviceMemory,
     Failure,
@@ -17,9 +18,6 @@ from oommagic.report import (
     Report,
     Timeline,
 )
-
-HOST = "host"
-"""Stands where a device's name would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,8 @@ class Facts:
     names_used: frozenset[str] | None = None
     """Names that the cell reaches, also through the functions that it calls. None: those that
     stand in its source."""
+    names_in_functions: frozenset[str] = frozenset()
+    """Those of them that the notebook's functions use, whether the cell itself does or not."""
     profile: Profile | None = None
     host: HostMemory | None = None
     devices: tuple[DeviceMemory, ...] = ()
@@ -74,6 +74,8 @@ class Facts:
     earlier: tuple[Report, ...] = ()
     """The reports of this kernel before this one, the oldest first."""
     limits: tuple[SetLimit, ...] = ()
+    host_limit_bytes: int | None = None
+    """Without a recording: what this process can have of the host's memory at most."""
 
     @cached_property
     def clues(self) -> Clues:

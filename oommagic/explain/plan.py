@@ -3,16 +3,27 @@
 Each allocation that was recorded is scaled by its own law, and the whole run is rehearsed on the
 replayed allocator. Steps differ, since a model's ops race. What is told is the highest of a few
 steps in a row; how far the steps lie apart makes the range.
+
+What fits a device is rehearsed on one of that size. There ops wait for each other's memory, and
+take less than they would take elsewhere: up to the largest batch that fits, the plan for a device
+tells what they take on it.
 """
 
+import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from math import comb
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from math import ceil, log2
+from statistics import median
 
 from oommagic.errors import PlanError
+from oommagic.explain.compiled_piece import CompiledPiece, Owner
+from oommagic.explain.orders import Orders
 from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsal
-from oommagic.explain.scaling import Scripts, scripts_of
+from oommagic.explain.scaling import Scripts, at_edge, scripts_of
 from oommagic.forecasts import Limit, Rows, planned
 from oommagic.recording import StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
@@ -20,42 +31,91 @@ from oommagic.units import GIB, MIB, format_bytes
 
 _RUN_STEPS = 5
 """What is told is the peak of so many steps in a row: the highest of them."""
-_LEAST, _EVEN = 0.1, 0.5
-"""How likely such a run stays below the low end of the range, and below the peak that is told."""
-_BESIDE, _OF_SPREAD, _BESIDE_BYTES = 0.03, 0.25, MIB
-"""How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, of
-what the steps differ by, and the little that other orders of small ops make."""
+_EVEN = 0.5
+"""How likely such a run stays below the peak that is told."""
+_BELOW, _ABOVE = 0.075, 0.06
+_BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 2, 400
+"""How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, and
+what other orders of small ops make, which is more where there are more of them."""
+_OF_SPREAD = 0.4
+"""Of what recorded steps differ by, for those that were not recorded."""
+_BESIDE_COMPILED, _OF_ONE_PIECE, _BESIDE_COMPILED_BYTES = 0.01, 0.01, MIB // 2
+"""The same for a step that XLA compiled: of what stays in use, and of its peak, since a piece may
+be handed out larger than it was asked for."""
 
-_ROWS_EVENTS, _RUN_EVENTS = 1_500_000, 20_000
-"""Allocations and frees that are rehearsed for all rows, about two seconds of them, and for one."""
-_FEWEST_STEPS = 3
+_ONE_SIZE, _EACH_DOUBLING = 0.05, 0.04
+"""What is added to that where only one size ran: there, and for each doubling away from it."""
+
 _DOUBLINGS = 20
 _FINEST = 3
-_LARGEST_PEAK_BYTES = 96 * GIB
-"""More than a large card has: rows for more help nobody."""
-_RESERVE = 0.02
-"""Of the peak: room that a rehearsal under the limit has to leave."""
+_RESERVE, _RESERVE_COMPILED = 0.025, 0.005
+"""Of the limit: room that a rehearsal under it has to leave, beside what small ops take; little
+for a compiled step, whose ops do not race."""
+_BESIDE_ONE_PIECE = (0.005, 0.01, 0.02, 0.04)
+"""Of the limit: what may lie beside a compiled step, which needs nearly all in one piece. Each of
+these has to leave it that piece, since the device grows by regions that do not touch."""
+_OF_EACH_SIZE = 2
+"""So many steps, and more where that is quick, are rehearsed there."""
+_SURELY = 0.75
+"""Of the limit: what takes no more is where the search for the largest batch begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is rehearsed, which is what a plan takes its time for."""
+
+    rows_events: int = 800_000
+    """Allocations and frees for all rows; that many take about a second."""
+    run_events: int = 20_000
+    """For one row."""
+    fewest_steps: int = 3
+    most_bytes: int = 96 * GIB
+    """More than a large card has: rows for more help nobody."""
+    precision: float = 0.01
+    """How far below the largest batch that fits the one may lie that is told, as a share of it."""
+
+
+_THOROUGH = Effort()
 
 
 class Plan:
     """What one step takes of the device, for any batch size."""
 
-    def __init__(self, tapes: StepTapes, limit: Limit | None = None) -> None:
+    def __init__(
+        self, tapes: StepTapes, limit: Limit | None = None, effort: Effort = _THOROUGH
+    ) -> None:
         """Rehearse steps of growing size, and find the largest that fits the limit."""
-        self._scripts = _affordable(scripts_of(tapes))
+        self._effort = effort
+        self._scripts = _affordable(scripts_of(tapes), effort)
+        self._edges = [at_edge(self._scripts, is_most=is_most) for is_most in (False, True)]
+        several = replace(effort, fewest_steps=_OF_EACH_SIZE * len(self._scripts.others))
+        self._every_step = _affordable(self._edges[True].together(), several)
+        self._orders = Orders(tapes.needs)
+        self._piece = CompiledPiece(tapes.compiled)
         self._grows = tapes.is_arena
-        rows = tuple(self._rows())
-        fixed_bytes = next(self._rehearsals(1)).settled_bytes
-        forecast = _forecast(tapes, rows, fixed_bytes)
+        self._ran = {step.batch for step in tapes.steps}
+        self._small_ops_bytes = _EACH_EVENT_BYTES * _events_of_a_step(tapes)
+        self._here, self._fitting_here = Device(grows=self._grows), 0
+        rows = tuple(_never_less(self._rows()))
+        fixed_bytes = self._rehearsed(1, self._scripts).settled_bytes
+        self.forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
-            largest = self._largest(limit.bytes)
-            forecast = replace(
-                forecast,
-                limit_bytes=limit.bytes,
-                limit_source=limit.name,
-                max_batch=largest,
-            )
-        self.forecast = forecast
+            self._fit_into(limit)
+
+    def _fit_into(self, limit: Limit) -> None:
+        """Find the largest batch that fits, and tell what all up to it take on that device."""
+        rows = list(self.forecast.rows)
+        largest = self._largest(limit.bytes)
+        self._here, self._fitting_here = Device(limit.bytes, grows=self._grows), largest
+        tight = [row.batch for row in rows if row.high_bytes > limit.bytes and row.batch < largest]
+        rows += [self._rehearsed_row(batch) for batch in (*tight, largest) if batch]
+        self.forecast = replace(
+            self.forecast,
+            rows=tuple(_never_less(rows)),
+            limit_bytes=limit.bytes,
+            limit_source=limit.name,
+            max_batch=largest,
+        )
 
     def peak_bytes(self, batch: int) -> int:
         """Give the peak that steps of that size are expected to reach."""
@@ -68,9 +128,9 @@ class Plan:
 
     def composition(self, batch: int) -> Composition:
         """Tell who holds what when a step is at its fullest, by layer and kind."""
-        _check_batch(batch)
-        fullest = next(self._rehearsals(batch)).fullest()
-        device, holdings = self.forecast.device, tuple(_holdings(fullest))
+        self._row(batch)  # of sizes beyond the plan nothing is told
+        fullest = self._rehearsed(batch, self._scripts).fullest()
+        device, holdings = self.forecast.device, tuple(self._holdings(fullest, batch))
         return Composition(device, "peak", fullest.total_bytes, holdings, "plan")
 
     def max_batch(self, limit_bytes: int | None = None) -> int:
@@ -86,10 +146,12 @@ class Plan:
         return known.max_batch
 
     def prove(self, *trials: BatchTrial) -> None:
-        """Take up what real steps showed: the largest batch that ran is the one that fits."""
+        """Take up what real steps showed: what ran fits, and what ran out does not."""
         proven = [trial.batch for trial in trials if trial.outcome == "fits"]
+        too_large = [trial.batch for trial in trials if trial.outcome == "ran out"]
+        expected = min([self.max_batch(), *(batch - 1 for batch in too_large)])
         self.forecast = replace(
-            self.forecast, trials=trials, max_batch=max(proven, default=self.forecast.max_batch)
+            self.forecast, trials=trials, max_batch=max(proven, default=expected)
         )
 
     def __repr__(self) -> str:
@@ -106,95 +168,182 @@ class Plan:
             raise PlanError(f"Batch {batch} was not looked at: the plan ends at {largest}.")
         return row
 
-    def _rehearsals(self, batch: int) -> Iterator[Rehearsal]:
-        """Rehearse steps of each size that ran, those of the nearest first."""
-        device = Device(grows=self._grows)
-        for steps in self._scripts.runs(batch):
-            yield Rehearsal(self._scripts, steps, batch, device)
+    def _rehearsed(self, batch: int, scripts: Scripts) -> Rehearsal:
+        if batch <= self._fitting_here:
+            with suppress(RanOutError):
+                return Rehearsal(scripts, batch, self._here, self._orders)
+        return Rehearsal(scripts, batch, Device(grows=self._grows))
 
     def _rows(self) -> Iterator[PlannedBatch]:
-        for batch in _batches(_fineness(self._scripts)):
+        for batch in sorted({*_batches(_fineness(self._scripts, self._effort)), *self._ran}):
             row = self._rehearsed_row(batch)
             yield row
-            if row.low_bytes > _LARGEST_PEAK_BYTES:
+            if batch > max(1, *self._ran) and row.low_bytes > self._effort.most_bytes:
                 return
 
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
-        rehearsals = list(self._rehearsals(batch))
-        low, peak, high = _expected(rehearsals)
-        return PlannedBatch(batch, low, peak, high, kinds=_kinds(rehearsals[0].fullest(), peak))
+        rehearsal = self._rehearsed(batch, self._scripts)
+        told = self._expected(batch, rehearsal)
+        most_bytes = self._here.limit_bytes if batch <= self._fitting_here else sys.maxsize
+        low, peak, high = (min(size, most_bytes) for size in told)
+        kinds = _kinds(self._holdings(rehearsal.fullest(), batch), peak)
+        return PlannedBatch(batch, low, peak, high, kinds)
+
+    def _holdings(self, fullest: Fullest, batch: int) -> Iterator[Holding]:
+        """Sum up by layer, op and kind; what was not asked for is the rounding."""
+        asked: dict[Owner, list[int]] = defaultdict(list)
+        for owner, size in self._owned(fullest, batch):
+            asked[owner].append(size)
+        rounding = fullest.total_bytes - sum(map(sum, asked.values()))
+        if rounding:
+            asked["rounding", "", ""].append(rounding)
+        for (kind, layer, op), sizes in asked.items():
+            yield Holding(kind, sum(sizes), layer, op, count=len(sizes))
+
+    def _owned(self, fullest: Fullest, batch: int) -> Iterator[tuple[Owner, int]]:
+        """Give the chunks with their owners; a compiled step's piece by what lies in it."""
+        opened = self._scripts.compiled_law if self._piece.is_known else None
+        for held in fullest.held:
+            law, role = held.allocation.law, held.allocation.role
+            if opened is not None and law is opened:
+                yield from self._piece.held_at(batch, held.bytes)
+            else:
+                yield (role.kind, role.layer, held.allocation.op), held.bytes
+
+    def _expected(self, batch: int, rehearsal: Rehearsal) -> tuple[int, int, int]:
+        """Tell low, peak and high."""
+        if self._scripts.compiled_law is not None:
+            peak, settled_bytes = max(rehearsal.peaks), rehearsal.settled_bytes
+            low, high = (max(self._rehearsed(batch, scripts).peaks) for scripts in self._edges)
+            beside_bytes = round(_BESIDE_COMPILED * settled_bytes + _OF_ONE_PIECE * peak)
+            beside_bytes += _BESIDE_COMPILED_BYTES
+            return max(low - beside_bytes, 0), peak, high + beside_bytes
+        low, peak, high = self._of_racing_steps(batch, rehearsal)
+        less_bytes, more_bytes = self._scripts.doubtful_workspace(batch)
+        return max(low - less_bytes, 0), peak, high + more_bytes
+
+    def _unsure(self, batch: int) -> float:
+        """Say how unsure it is how things grow: less where several sizes have shown it."""
+        if len(self._ran) > 1:
+            return 0.0
+        return _ONE_SIZE + _EACH_DOUBLING * abs(log2(batch / max(self._ran)))
+
+    def _of_racing_steps(self, batch: int, rehearsal: Rehearsal) -> tuple[int, int, int]:
+        """Tell low, peak and high by steps of one size, whose ops race."""
+        peaks, beside_bytes = rehearsal.peaks, self._small_ops_bytes + _BESIDE_BYTES
+        if not self._scripts.is_first_alike(batch):
+            peaks = peaks[1:]
+        peak = _of_a_run(peaks, _EVEN)
+        added_bytes, spread_bytes = peak - rehearsal.settled_bytes, max(peaks) - min(peaks)
+        unsure_bytes = self._unsure(batch) * added_bytes + beside_bytes
+        low = min(int(median(peaks)), peak) - _BELOW * added_bytes - unsure_bytes
+        high = max(peaks) + _ABOVE * added_bytes + _OF_SPREAD * spread_bytes + unsure_bytes
+        return max(round(low), 0), peak, round(high)
 
     def _largest(self, limit_bytes: int) -> int:
-        """Search for the largest batch that fits: by its peak, and rehearsed under the limit."""
-        fitting, too_large = 0, 1
-        while too_large <= 1 << _DOUBLINGS and self._fits(too_large, limit_bytes):
-            fitting, too_large = too_large, 2 * too_large
-        while too_large - fitting > 1:
+        """Search with room to spare; where that leaves too little for anything, without."""
+        if self._scripts.compiled_law is None:
+            return self._largest_beside((0,), limit_bytes)
+        roomy = self._largest_beside(_BESIDE_ONE_PIECE, limit_bytes)
+        return roomy or self._largest_beside((0,), limit_bytes)
+
+    def _largest_beside(self, shares: tuple[float, ...], limit_bytes: int) -> int:
+        """Go up from what surely fits to the first row that does not, and look before that."""
+        fits = partial(self._fits, shares=shares, limit_bytes=limit_bytes)
+        rows = self.forecast.rows
+        sure = sum(row.high_bytes <= _SURELY * limit_bytes for row in rows)
+        unfit = (row.batch for row in rows[sure:] if not fits(row.batch))
+        too_large = next(unfit, rows[-1].batch + 1)
+        for row in reversed(rows):
+            if row.batch < too_large:
+                if fits(row.batch):
+                    return self._between(row.batch, too_large, fits)
+                too_large = row.batch
+        return 0
+
+    def _between(self, fitting: int, too_large: int, fits: Callable[[int], bool]) -> int:
+        """Halve what lies between a size that fits and one that does not."""
+        while too_large - fitting > max(self._effort.precision * fitting, 1):
             middle = (fitting + too_large) // 2
-            if self._fits(middle, limit_bytes):
+            if fits(middle):
                 fitting = middle
             else:
                 too_large = middle
         return fitting
 
-    def _fits(self, batch: int, limit_bytes: int) -> bool:
-        """Say whether it fits with room to spare, and finds its large blocks in what there is."""
-        _, peak, high = _expected(list(self._rehearsals(batch)))
-        if high > limit_bytes:
-            return False
-        device = Device(limit_bytes - round(_RESERVE * peak), grows=self._grows)
+    def _fits(self, batch: int, shares: tuple[float, ...], limit_bytes: int) -> bool:
+        """Say whether all steps that were recorded find what they need there, and a bit more.
+
+        `shares` of the device are what may lie beside them.
+        """
+        is_compiled = self._scripts.compiled_law is not None
+        spare = _RESERVE_COMPILED if is_compiled else _RESERVE + self._unsure(batch) / 2
+        spare_bytes = round(spare * limit_bytes) + self._small_ops_bytes
+        device = Device(limit_bytes - spare_bytes, grows=self._grows)
+        return all(self._finds_room(batch, device, share) for share in shares)
+
+    def _finds_room(self, batch: int, device: Device, beside: float) -> bool:
+        steps = self._every_step.beside(round(beside * device.limit_bytes))
         try:
-            Rehearsal(self._scripts, self._scripts.runs(batch)[0], batch, device)
+            Rehearsal(steps, batch, device, self._orders)
         except RanOutError:
             return False
         return True
 
 
-def _affordable(scripts: Scripts) -> Scripts:
-    """Leave steps out where each has very many allocations."""
-    affordable = _RUN_EVENTS - len(scripts.first.events)
-    longest = max(len(step.events) for steps in scripts.others.values() for step in steps)
-    most = max(affordable // longest, _FEWEST_STEPS)
+def _affordable(scripts: Scripts, effort: Effort) -> Scripts:
+    """Leave steps out where each has very many allocations, or is the same as the others."""
+    affordable = effort.run_events - len(scripts.first.events)
+    lengths = (len(step.events) for steps in scripts.others.values() for step in steps)
+    most = max(affordable // max([1, *lengths]), effort.fewest_steps)
+    if scripts.compiled_law is not None:
+        most = 1
     return replace(scripts, others={size: steps[:most] for size, steps in scripts.others.items()})
 
 
-def _fineness(scripts: Scripts) -> int:
-    """Choose how many rows there are to a doubling, as a power of two."""
-    events = sum(len(script.events) for run in scripts.runs(1) for script in run)
-    affordable = _ROWS_EVENTS // (_DOUBLINGS * events)
-    return min(max(affordable, 1).bit_length() - 1, _FINEST)
+def _fineness(scripts: Scripts, effort: Effort) -> int:
+    """Choose how many rows there are to a doubling, as a power of two; -1 is every other one."""
+    events = sum(len(script.events) for script in scripts.run(1 << _DOUBLINGS))
+    affordable = effort.rows_events // (_DOUBLINGS * max(events, 1))
+    return min(affordable.bit_length() - 1, _FINEST)
 
 
 def _batches(fineness: int) -> Iterator[int]:
     """Yield sizes that people choose: all small ones, and then round ones, as computers count."""
+    if fineness < 0:
+        yield from (1 << doubling for doubling in range(0, _DOUBLINGS + 1, 2))
+        return
     yield from range(1, 1 << fineness)
     for doubling in range(_DOUBLINGS - fineness + 1):
         yield from (size << doubling for size in range(1 << fineness, 2 << fineness))
 
 
-def _expected(rehearsals: list[Rehearsal]) -> tuple[int, int, int]:
-    """Tell low, peak and high; the peak is likely even of the less demanding of the runs.
+def _never_less(rows: Iterable[PlannedBatch]) -> Iterator[PlannedBatch]:
+    """Order them, each size once; where one takes less than a smaller one, it may not."""
+    by_batch = {row.batch: row for row in rows}
+    return accumulate((by_batch[batch] for batch in sorted(by_batch)), _no_less)
 
-    Small steps race in ways of their own, some of which take more, and seldom less.
-    """
-    nearest, runs = rehearsals[0], [rehearsal.peaks for rehearsal in rehearsals]
-    lowest = min(_of_a_run(peaks, _LEAST) for peaks in runs)
-    peak = min(_of_a_run(peaks, _EVEN) for peaks in runs)
-    highest, spread_bytes = max(nearest.peaks), max(nearest.peaks) - min(nearest.peaks)
-    added_bytes = peak - nearest.settled_bytes
-    beside_bytes = round(_BESIDE * added_bytes + _OF_SPREAD * spread_bytes) + _BESIDE_BYTES
-    return max(lowest - beside_bytes, 0), peak, highest + beside_bytes
+
+def _no_less(below: PlannedBatch, row: PlannedBatch) -> PlannedBatch:
+    """Let a size take what a smaller one takes: which chunks fit is luck that no one plans on."""
+    if row.peak_bytes < below.peak_bytes:
+        row = replace(row, peak_bytes=below.peak_bytes, kinds=below.kinds)
+    return replace(
+        row,
+        low_bytes=max(row.low_bytes, below.low_bytes),
+        high_bytes=max(row.high_bytes, below.high_bytes),
+    )
+
+
+def _events_of_a_step(tapes: StepTapes) -> int:
+    """Count what a step allocates and frees, small pieces too; the first of a size does more."""
+    return min(len(step.tape.bytes) for step in tapes.steps)
 
 
 def _of_a_run(peaks: list[int], likely: float) -> int:
-    """Give what a run stays below, so likely: the first step, and a few of the others, any ones."""
-    first, *others = peaks
-    steps = min(_RUN_STEPS - 1, len(others))
-    runs = comb(len(others), steps)
-    below = (
-        peak for n, peak in enumerate(sorted(others), start=1) if comb(n, steps) >= likely * runs
-    )
-    return max(first, next(below, first))
+    """Give what a run stays below, so likely, if each of its steps may be any of these."""
+    share: float = likely ** (1 / _RUN_STEPS)
+    return sorted(peaks)[ceil(share * len(peaks)) - 1]
 
 
 def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:
@@ -215,11 +364,17 @@ def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:
 
 
 def _how(tapes: StepTapes, ran: tuple[int, ...]) -> str:
-    sizes = " and ".join(filter(None, (", ".join(map(str, ran[:-1])), str(ran[-1]))))
+    told = sorted(size.batch for size in tapes.compiled)
+    by_xla = f" what XLA asks for at batch {_listed(told)}," if len(told) > 1 else ""
     return (
-        f"From every allocation of {len(tapes.steps)} real steps at batch {sizes}, each scaled to "
-        "the batch, and TensorFlow's allocator replayed."
+        f"From every allocation of {len(tapes.steps)} real steps at batch {_listed(ran)}, each "
+        f"scaled to the batch,{by_xla} and TensorFlow's allocator replayed."
     )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    *others, last = map(str, sizes)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _check_batch(batch: int) -> None:
@@ -227,25 +382,12 @@ def _check_batch(batch: int) -> None:
         raise PlanError(f"A batch has at least one sample; {batch} was asked for.")
 
 
-def _holdings(fullest: Fullest) -> Iterator[Holding]:
-    """Sum up the chunks by layer, op and kind; what was not asked for is the rounding."""
-    asked: dict[tuple[HoldingKind, str, str], list[int]] = defaultdict(list)
-    for held in fullest.held:
-        role = held.allocation.role
-        asked[role.kind, role.layer, held.allocation.op].append(held.bytes)
-    for (kind, layer, op), sizes in asked.items():
-        yield Holding(kind, sum(sizes), layer, op, count=len(sizes))
-    rounding = fullest.total_bytes - sum(held.bytes for held in fullest.held)
-    if rounding:
-        yield Holding("rounding", rounding)
-
-
-def _kinds(fullest: Fullest, total_bytes: int) -> Mapping[HoldingKind, int]:
+def _kinds(holdings: Iterable[Holding], total_bytes: int) -> Mapping[HoldingKind, int]:
     """Sum up by kind, stretched to a peak that other runs reach; adds up to it."""
     by_kind: dict[HoldingKind, int] = defaultdict(int)
-    for holding in _holdings(fullest):
+    for holding in holdings:
         by_kind[holding.kind] += holding.bytes
-    stretch = total_bytes / fullest.total_bytes
+    stretch = total_bytes / max(sum(by_kind.values()), 1)
     kinds = {kind: int(size * stretch) for kind, size in by_kind.items()}
     kinds["rounding"] = kinds.get("rounding", 0) + total_bytes - sum(kinds.values())
     return kinds

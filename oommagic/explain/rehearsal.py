@@ -3,14 +3,17 @@
 Steps of one model do not take the same memory: their ops race, and what lies where decides which
 chunks each one gets. So the model is made, its data laid out, and every step that was recorded is
 done in its turn, as in the process that recorded them, but with the sizes of another batch.
+
+Where an allocation fails, TensorFlow's allocator does not give up at once: it waits for other ops
+to give memory back. So what need not wait for that allocation goes on before it.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oommagic.explain.bfc import Allocator
-from oommagic.explain.scaling import INHERITED, Allocation, Law, Script, Scripts
+from oommagic.explain.orders import Orders
+from oommagic.explain.scaling import INHERITED, Allocation, Script, Scripts
 from oommagic.recording import OpRole
 
 _NO_LIMIT = 1 << 50
@@ -49,21 +52,24 @@ class Rehearsal:
     """A run at one batch size on one device, from its beginning; one that runs out raises."""
 
     def __init__(
-        self, scripts: Scripts, steps: Sequence[Script], batch: int, device: Device
+        self, scripts: Scripts, batch: int, device: Device, orders: Orders | None = None
     ) -> None:
-        """Make the model and its data, and do each of these steps in its turn."""
-        run = _Run(Allocator(device.limit_bytes, grows=device.grows), batch)
-        for size, role in scripts.before:
-            run.hold(size, role)
+        """Make the model and its data, and do steps of the nearest size in their turn."""
+        run = _Run(Allocator(device.limit_bytes, grows=device.grows), batch, orders)
+        for allocation in scripts.before:
+            run.hold(allocation)
         if scripts.made is not None:
             run.do(scripts.made)
-        run.hold(scripts.batch_law.at(batch), OpRole("data"))
+        data = Allocation(scripts.batch_law, "", OpRole("data"), (None, ""))
+        run.hold(data)
+        if device.grows:  # a CPU, where data is on the device too, and `fit`'s iterator copies it
+            run.take_a_moment(data)
         self.peaks: list[int] = []
         """Of each step."""
         self.settled_bytes = 0
         """What stays in use after the first step: weights, slots and the data."""
         self._fullest = run, scripts.first, 0
-        for script in steps:
+        for script in scripts.run(batch):
             self._do(run, script)
 
     def _do(self, run: "_Run", script: Script) -> None:
@@ -85,9 +91,10 @@ class Rehearsal:
 class _Run:
     """A rehearsed run as far as it has come."""
 
-    def __init__(self, allocator: Allocator, batch: int) -> None:
+    def __init__(self, allocator: Allocator, batch: int, orders: Orders | None) -> None:
         self._allocator = allocator
         self._batch = batch
+        self._orders = orders
         self._sizes: dict[int, list[int]] = {}
         self._left: defaultdict[int, list[tuple[int, Allocation]]] = defaultdict(list)
         self._live: dict[int, int] = {}
@@ -95,16 +102,22 @@ class _Run:
 
     def copy(self) -> "_Run":
         """Give another run that has come as far."""
-        other = _Run(self._allocator.copy(), self._batch)
+        other = _Run(self._allocator.copy(), self._batch, self._orders)
         other._sizes = self._sizes
         other._left.update((size, list(held)) for size, held in self._left.items())
         return other
 
-    def hold(self, size: int, role: OpRole) -> None:
+    def hold(self, allocation: Allocation) -> None:
         """Hand out what stays until a step frees it, if it is anything."""
+        size = allocation.law.at(self._batch)
         if size > 1:
-            allocation = Allocation(Law(size), "", role, (None, ""))
             self._left[size].append((self._allocate(size), allocation))
+
+    def take_a_moment(self, allocation: Allocation) -> None:
+        """Hand out and take back at once: the device may grow for it."""
+        size = allocation.law.at(self._batch)
+        if size > 1:
+            self._allocator.free(self._allocate(size))
 
     @property
     def in_use_bytes(self) -> int:
@@ -125,16 +138,53 @@ class _Run:
         self._script = script
         sizes, allocator, live = self._sizes_of(script), self._allocator, self._live
         peak, highest = allocator.in_use_bytes, 0
+        gone_ahead: set[int] = set()
         for number, event in enumerate(script.events[:until], start=1):
+            if number - 1 in gone_ahead:
+                continue
             if event < 0:
                 allocator.free(live.pop(~event))
             elif event < INHERITED:
-                live[event] = self._allocate(sizes[event])
+                address = allocator.allocate(sizes[event])
+                if address is None:
+                    address = self._waited_for(script, number - 1, gone_ahead)
+                live[event] = address
                 if allocator.in_use_bytes > peak:
                     peak, highest = allocator.in_use_bytes, number
             else:
                 self._free_left(script.inherited[event - INHERITED])
         return peak, highest
+
+    def _waited_for(self, script: Script, place: int, gone_ahead: set[int]) -> int:
+        """Let the other ops go on until there is room; one that finds none either waits too."""
+        if self._orders is None:
+            raise RanOutError
+        size = self._sizes_of(script)[script.events[place]]
+        stopped = set(self._orders.stopped_by(script, script.events[place]))
+        for later in range(place + 1, len(script.events)):
+            event = script.events[later]
+            if later in gone_ahead or not self._orders.goes_on(script, event, stopped):
+                continue
+            if not self._goes(script, event):
+                stopped |= self._orders.stopped_by(script, event)
+                continue
+            gone_ahead.add(later)
+            address = self._allocator.allocate(size) if event < 0 else None
+            if address is not None:
+                return address
+        raise RanOutError
+
+    def _goes(self, script: Script, event: int) -> bool:
+        """Do an event before its turn, if what it frees is there, or what it needs."""
+        if event < 0:
+            address = self._live.pop(~event, None)
+            if address is not None:
+                self._allocator.free(address)
+            return address is not None
+        address = self._allocator.allocate(self._sizes_of(script)[event])
+        if address is not None:
+            self._live[event] = address
+        return address is not None
 
     def look(self) -> Fullest:
         """Tell who holds what right now."""

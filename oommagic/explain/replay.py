@@ -29,8 +29,6 @@ class Chunk:
 class Moment:
     """What was handed out after one event of a tape."""
 
-    event: int
-    """-1 is before the first."""
     total_bytes: int
     """The allocator's own figure."""
     taped: tuple[Chunk, ...]
@@ -64,7 +62,10 @@ def failing_event(tape: Tape, failure: Failure | None) -> int | None:
 
 
 def moment_after(tape: Tape, event: int) -> Moment:
-    """Replay the tape as far as that event, and look at what comes of it later."""
+    """Replay the tape as far as that event, and look at what comes of it later.
+
+    -1 is before the first.
+    """
     total = tape.in_use_bytes[event] if event >= 0 else tape.before_bytes
     live = _live_after(tape, event)
     numbers = range(len(tape.addresses))
@@ -76,7 +77,7 @@ def moment_after(tape: Tape, event: int) -> Moment:
         for address, freed in first.items()
         if freed > event and tape.bytes[freed] < 0
     ]
-    return Moment(event, total, _no_more_than(total, chunks), tuple(earlier), first)
+    return Moment(total, _no_more_than(total, chunks), tuple(earlier), first)
 
 
 def _live_after(tape: Tape, event: int) -> dict[int, int]:

@@ -1,24 +1,36 @@
 """Steps that ran at a few batch sizes, rewritten for any other: each allocation by its own law.
 
 An allocation is told from the others of its step by its op, by whether it is scratch memory, and
-by how often that op has allocated before. Seen at two sizes or more, its bytes lie on a line
-through the two largest. Seen at one size only, its shape tells: the sizes that ran are primes, so
-that a dimension that is a multiple of one is the batch's. What stays after its step, as weights
-and slots do, and what has the shape of one, does not grow with the batch unless it was seen to.
+by how often that op has allocated before. Seen at two sizes or more, its bytes lie on the lines
+that join them. Seen at one size only, its shape tells: the sizes that ran are primes, so that a
+dimension that is a multiple of one is the batch's; only a cell's own steps have the size that they
+have. What stays after its step, as weights and slots do, and what has the shape of one, does not
+grow with the batch unless it was seen to.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from math import log
 from types import MappingProxyType
 
-from oommagic.recording import CompiledSize, OpRole, StepTapes, Tape
+from oommagic.curve import Curve
+from oommagic.explain.ownership import LASTING
+from oommagic.recording import OpRole, StepTapes, Tape
+from oommagic.units import MIB
 
 Key = tuple[str, int, int]
 
 INHERITED = 1 << 40
 
+_OF_MODELS = LASTING - {"data"}
+
+_NEAR, _GRAIN = 0.001, 256
+"""So close to a line counts as on it: by share, and by what the allocator rounds up to."""
+_SMALL_WORKSPACE_BYTES = MIB
+_DOUBT, _DOUBT_BETWEEN = 0.003, 0.015
+"""Of what XLA told at a size, and of what it did not tell: in between it may choose otherwise."""
 _MANY = 4096
 _CRUMB_BYTES = 2048
 """What takes no more than that at so many samples, and is freed by its own step, goes into gaps
@@ -27,36 +39,39 @@ that are always there. To leave it out changes no peak, and makes scripts much s
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How many bytes an allocation asks for: `fixed` and `per_sample` for each of the batch."""
+    """How many bytes an allocation asks for: `fixed` and `per_sample` for each of the batch.
+
+    `per_pair` is for each two of them, as where a loss holds all samples against all.
+    """
 
     fixed: float
     per_sample: float = 0.0
+    per_pair: float = 0.0
 
     def at(self, batch: int) -> int:
         """Give the bytes at one batch size."""
-        return max(round(self.fixed + self.per_sample * batch), 1)
+        return max(round(self.fixed + (self.per_sample + self.per_pair * batch) * batch), 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """The bytes that XLA told for some sizes, joined by lines: a compiled step's one piece."""
+class Edge:
+    """The least or the most that is asked for where a law is known at some sizes only."""
 
-    known: tuple[CompiledSize, ...]
+    law: Curve
+    is_most: bool
 
     def at(self, batch: int) -> int:
         """Give the bytes at one batch size."""
-        before, after = _neighbours(self.known, batch)
-        if before.batch == after.batch:
-            return before.temporary_bytes
-        slope = (after.temporary_bytes - before.temporary_bytes) / (after.batch - before.batch)
-        return max(round(before.temporary_bytes + slope * (batch - before.batch)), 1)
+        least, most = self.law.range_at(batch)
+        doubt = _DOUBT if batch in dict(self.law.known) else _DOUBT_BETWEEN
+        return max(round(most * (1 + doubt) if self.is_most else least * (1 - doubt)), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """One allocation of a script, and what it is for."""
 
-    law: Law | Curve
+    law: Law | Curve | Edge
     op: str
     role: OpRole
     tensor: tuple[tuple[int, ...] | None, str]
@@ -81,7 +96,7 @@ class Script:
 class Scripts:
     """All that is needed to replay a run at any batch size, from its beginning."""
 
-    before: tuple[tuple[int, OpRole], ...]
+    before: tuple[Allocation, ...]
     """What was in use before anything was recorded."""
     made: Script | None
     """The making of the model, if that was recorded."""
@@ -89,16 +104,83 @@ class Scripts:
     """The first step of all: it also makes the optimizer's slots."""
     others: Mapping[int, tuple[Script, ...]]
     """More steps, by the batch size at which they ran."""
-    batch_law: Law
+    batch_law: Law | Curve
+    compiled_law: Curve | None = None
+    """Of the one allocation that holds all of a step that XLA compiled."""
 
-    def runs(self, batch: int) -> list[tuple[Script, ...]]:
-        """Give steps of a run at that size: the first of all, and those of one size that ran.
+    def run(self, batch: int) -> tuple[Script, ...]:
+        """Give steps of a run at that size: the first of all, and those that ran nearest to it.
 
-        The size that is nearest comes first: ops race, and at other sizes they race otherwise;
-        some even choose other algorithms.
+        Ops race, and at other sizes they race otherwise; some even choose other algorithms.
         """
-        nearest_first = sorted(self.others, key=lambda size: abs(log(size / batch)))
-        return [(self.first, *self.others[size]) for size in nearest_first] or [(self.first,)]
+        return (self.first, *self.others.get(self._nearest(batch), ()))
+
+    def together(self) -> "Scripts":
+        """Let a run do all steps that were recorded, one of each size in its turn."""
+        turns = zip_longest(*self.others.values())
+        steps = tuple(script for turn in turns for script in turn if script is not None)
+        return replace(self, others={self.first.batch: steps} if steps else {})
+
+    def beside(self, size_bytes: int) -> "Scripts":
+        """Let so much of the program's own lie on the device from the beginning on."""
+        return replace(self, before=(*self.before, _lying(size_bytes, OpRole("unknown"))))
+
+    def doubtful_workspace(self, batch: int) -> tuple[int, int]:
+        """Give the scratch memory that may fall away, or come on top, at that size.
+
+        A kernel takes some at one size that ran and none at another; where between them it begins
+        to is not known.
+        """
+        near = self._workspace(self._nearest(batch))
+        far = self._workspace(self._across(batch))
+        return _more(near, far, batch), _more(far, near, batch)
+
+    def is_first_alike(self, batch: int) -> bool:
+        """Say whether the first step of all takes the scratch memory of those nearest to a size."""
+        first = self._workspace(self.first.batch)
+        near = self._workspace(self._nearest(batch))
+        return not (_more(first, near, batch) or _more(near, first, batch))
+
+    def _nearest(self, batch: int) -> int:
+        return min(self.others, key=lambda size: abs(log(size / batch)), default=0)
+
+    def _across(self, batch: int) -> int:
+        """Give the size on the other side of the batch, or the nearest where there is none."""
+        nearest = self._nearest(batch)
+        beyond = [size for size in self.others if (size > batch) != (nearest > batch)]
+        return min(beyond, key=lambda size: abs(log(size / batch)), default=nearest)
+
+    def _workspace(self, size: int) -> Mapping[str, Allocation]:
+        steps = self.others.get(size, ())
+        return {
+            one.op: one
+            for step in steps
+            for one in step.allocations
+            if one.role.kind == "workspace"
+        }
+
+
+def _more(ops: Mapping[str, Allocation], others: Mapping[str, Allocation], batch: int) -> int:
+    """Add up the scratch memory of note that only the first of two sizes takes."""
+    sizes = (one.law.at(batch) for op, one in ops.items() if op not in others)
+    return sum(size for size in sizes if size > _SMALL_WORKSPACE_BYTES)
+
+
+def at_edge(scripts: Scripts, *, is_most: bool) -> Scripts:
+    """Let the compiled step ask for the least, or the most, that its law allows."""
+    law = scripts.compiled_law
+    if law is None:
+        return scripts
+    edge = Edge(law, is_most)
+
+    def moved(script: Script) -> Script:
+        allocations = (
+            replace(one, law=edge) if one.law is law else one for one in script.allocations
+        )
+        return replace(script, allocations=tuple(allocations))
+
+    others = {size: tuple(map(moved, steps)) for size, steps in scripts.others.items()}
+    return replace(scripts, first=moved(scripts.first), others=others)
 
 
 def scripts_of(tapes: StepTapes) -> Scripts:
@@ -108,18 +190,21 @@ def scripts_of(tapes: StepTapes) -> Scripts:
     it only tells how allocations grow.
     """
     laws = _Laws(tapes)
-    left: dict[int, Allocation] = {}
-    made = None if tapes.made is None else _script(0, tapes.made, laws, left, _roles(tapes))
+    before = tuple(_before(tapes))
+    left = {chunk.address: chunk.allocation for chunk in before if chunk.address}
+    made_at = tapes.steps[0].batch if tapes.is_of_a_cell else 0
+    made = None if tapes.made is None else _script(made_at, tapes.made, laws, left, _roles(tapes))
     first, *scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
     others = {first.batch: [script for script in scripts if script.batch == first.batch]}
     for size in sorted({script.batch for script in scripts} - {first.batch}):
         _, *others[size] = [script for script in scripts if script.batch == size]
     return Scripts(
-        before=tuple(_before(tapes)),
+        before=tuple(chunk.allocation for chunk in before),
         made=made,
         first=first,
         others={size: tuple(steps) for size, steps in others.items() if steps},
         batch_law=laws.of_batch(),
+        compiled_law=laws.of_compiled,
     )
 
 
@@ -128,15 +213,39 @@ def _roles(tapes: StepTapes) -> Mapping[int, OpRole]:
     return {held.address: OpRole(held.kind, held.layer) for held in tapes.held}
 
 
-def _before(tapes: StepTapes) -> Iterator[tuple[int, OpRole]]:
-    """Give what was there before, by what it is as far as that is known."""
-    rest = (tapes.made or tapes.steps[0].tape).before_bytes
-    for held in tapes.held if tapes.made is None else ():
-        if held.bytes <= rest:
-            rest -= held.bytes
-            yield held.bytes, OpRole(held.kind, held.layer)
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A piece of memory that was in use before anything was recorded; 0: nobody knows where."""
+
+    address: int
+    allocation: Allocation
+
+
+def _before(tapes: StepTapes) -> Iterator[_Before]:
+    """Give what was there before: what the tapes see freed, what names held of it, and the rest."""
+    everything = _everything(tapes)
+    roles = _roles(tapes)
+    known: dict[int, int] = {}
+    seen: set[int] = set()
+    for tape in everything:
+        for address, size in zip(tape.addresses, tape.bytes, strict=True):
+            if size < 0 and address not in seen:
+                known[address] = -size
+            seen.add(address)
+    for held in tapes.held:
+        if held.address not in seen:
+            known[held.address] = held.bytes
+    rest = everything[0].before_bytes
+    for address, size in sorted(known.items()):
+        if size <= rest:
+            rest -= size
+            yield _Before(address, _lying(size, roles.get(address, OpRole("unknown"))))
     if rest:
-        yield rest, OpRole("unknown")
+        yield _Before(0, _lying(rest, OpRole("unknown")))
+
+
+def _lying(size: int, role: OpRole) -> Allocation:
+    return Allocation(Law(size), "", role, (None, ""))
 
 
 class _Laws:
@@ -144,56 +253,106 @@ class _Laws:
 
     def __init__(self, tapes: StepTapes) -> None:
         self._batch_bytes = tapes.batch_bytes
-        self._compiled = tapes.compiled
+        self._compiled = {size.batch: size.temporary_bytes for size in tapes.compiled}
+        self.of_compiled = _curve(self._compiled) if len(self._compiled) > 1 else None
+        # Where there are few other gaps, crumbs take room of their own.
+        self.has_crumbs = self.of_compiled is None
+        self._is_of_a_cell = tapes.is_of_a_cell
         self._weights = _shapes_that_stay(tapes)
         self._seen: dict[Key, dict[int, int]] = defaultdict(dict)
-        for number, step in enumerate(tapes.steps):
-            for event, key in _keyed(step.tape):
-                # The first step also prepares its graph: another one of its size goes before.
-                if number or step.batch not in self._seen[key]:
-                    self._seen[key][step.batch] = step.tape.requested_bytes[event]
+        for step in tapes.steps:
+            for event, key in self._known_by_op(step.tape):
+                # A later step goes before: the first of a size also prepares its graph.
+                self._seen[key][step.batch] = step.tape.requested_bytes[event]
 
-    def of_batch(self) -> Law:
+    def _known_by_op(self, tape: Tape) -> Iterator[tuple[int, Key]]:
+        """Leave out what a compiled step gives back: it has no op's name, nor an order."""
+        for event, key in _keyed(tape):
+            if key[0] or self.of_compiled is None:
+                yield event, key
+
+    def of_batch(self) -> Law | Curve:
         """Give the law of the data itself."""
-        return _line(self._batch_bytes) if self._batch_bytes else Law(0)
+        return _law(self._batch_bytes) if self._batch_bytes else Law(0)
 
     def of(self, key: Key, tape: Tape, event: int, batch: int, *, stays: bool) -> Law | Curve:
         """Give the law of one allocation that was made at that batch size."""
         requested = tape.requested_bytes[event]
         if not batch:
             return Law(requested)
-        if self._is_compiled(batch, requested):
-            return Curve(self._compiled)
+        if self.of_compiled is not None and self._compiled.get(batch) == requested:
+            return self.of_compiled
         seen = self._seen[key]
-        if len(seen) > 1:
-            return _line({**seen, batch: requested})
         shape, _ = tape.tensors[tape.tensor_numbers[event]]
+        if len(seen) > 1:
+            points = {**seen, batch: requested}
+            return (_law_of_pairs(points) if _has_pairs(shape, batch) else None) or _law(points)
         is_fixed = stays or not shape or shape in self._weights
-        is_of_batch = not is_fixed and any(size and size % batch == 0 for size in shape or ())
-        return Law(0, requested / batch) if is_of_batch else Law(requested)
+        if is_fixed or not self._is_of_batch(shape or (), batch):
+            return Law(requested)
+        return Law(0, requested / batch)
 
-    def _is_compiled(self, batch: int, requested: int) -> bool:
-        return any(
-            size.batch == batch and size.temporary_bytes == requested for size in self._compiled
-        )
+    def _is_of_batch(self, shape: tuple[int, ...], batch: int) -> bool:
+        """Tell by a side; a cell's batch may be a layer's size, of which others are multiples."""
+        if self._is_of_a_cell:
+            return (shape[0] > 0 and shape[0] % batch == 0) or batch in shape
+        return any(size and size % batch == 0 for size in shape)
 
 
 def _shapes_that_stay(tapes: StepTapes) -> frozenset[tuple[int, ...]]:
     """Give the shapes of what outlasts its tape: weights', and so their gradients' and slots'."""
-    everything = [*([tapes.made] if tapes.made else ()), *(step.tape for step in tapes.steps)]
-    return frozenset(
+    made_here = (
         shape
-        for tape in everything
+        for tape in _everything(tapes)
         for event in _staying(tape)
         if (shape := tape.tensors[tape.tensor_numbers[event]][0])
+        and (tape.roles[tape.op_numbers[event]].kind in _OF_MODELS or not tapes.is_of_a_cell)
     )
+    held = (one.shape for one in tapes.held if one.shape and one.kind in _OF_MODELS)
+    return frozenset([*made_here, *held])
 
 
-def _line(points: Mapping[int, int]) -> Law:
-    """Draw a line through the two largest sizes; what shrinks with the batch counts as fixed."""
-    *_, (small, few), (large, many) = sorted([(0, 0), *points.items()])
+def _everything(tapes: StepTapes) -> list[Tape]:
+    return [*([tapes.made] if tapes.made else ()), *(step.tape for step in tapes.steps)]
+
+
+def _law(points: Mapping[int, int]) -> Law | Curve:
+    """Join what was asked for at a few sizes; what shrinks with the batch counts as fixed."""
+    ordered = sorted(points.items())
+    line = _line(*([(0, 0), *ordered][-2:]))
+    if line.per_sample < 0:
+        return Law(ordered[-1][1])
+    if all(_is_near(line.at(size), asked) for size, asked in ordered):
+        return line
+    return Curve(tuple(ordered))
+
+
+def _has_pairs(shape: tuple[int, ...] | None, batch: int) -> bool:
+    """Tell whether two sides may be the batch's; only other sizes tell whether they are."""
+    return sum(size > 0 and size % batch == 0 for size in shape or ()) > 1
+
+
+def _law_of_pairs(points: Mapping[int, int]) -> Law | None:
+    """Give the law by which bytes grow with the square of the batch, if all of them do."""
+    largest = max(points)
+    law = Law(0, 0, points[largest] / largest**2)
+    is_so = all(abs(law.at(size) - asked) <= _NEAR * asked for size, asked in points.items())
+    return law if is_so else None
+
+
+def _curve(points: Mapping[int, int]) -> Curve:
+    """Join what XLA told: where it is on a line, it need not stay on it."""
+    return Curve(tuple(sorted(points.items())))
+
+
+def _line(before: tuple[int, int], last: tuple[int, int]) -> Law:
+    (small, few), (large, many) = before, last
     slope = (many - few) / (large - small)
-    return Law(many - slope * large, slope) if slope > 0 else Law(many)
+    return Law(many - slope * large, slope)
+
+
+def _is_near(one: int, other: int) -> bool:
+    return abs(one - other) <= max(_NEAR * other, _GRAIN)
 
 
 def _keyed(tape: Tape) -> Iterator[tuple[int, Key]]:
@@ -226,7 +385,7 @@ def _script(
     for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
         if size > 0:
             law = laws.of(keys[event], tape, event, batch, stays=event in staying)
-            if event not in staying and law.at(_MANY) <= _CRUMB_BYTES:
+            if laws.has_crumbs and event not in staying and law.at(_MANY) <= _CRUMB_BYTES:
                 live[address] = None
                 continue
             live[address] = len(allocations)
@@ -258,13 +417,3 @@ def _allocation(tape: Tape, event: int, law: Law | Curve, role: OpRole | None) -
     op = tape.op_numbers[event]
     tensor = tape.tensors[tape.tensor_numbers[event]]
     return Allocation(law, tape.ops[op], role or tape.roles[op], tensor)
-
-
-def _neighbours(known: Sequence[CompiledSize], batch: int) -> tuple[CompiledSize, CompiledSize]:
-    """Give the two known sizes around a batch, or the two at the end that it lies beyond."""
-    ordered = sorted(known, key=lambda size: size.batch)
-    if len(ordered) == 1:
-        return ordered[0], ordered[0]
-    after = next((n for n, size in enumerate(ordered) if size.batch >= batch), len(ordered) - 1)
-    after = max(after, 1)
-    return ordered[after - 1], ordered[after]

@@ -36,7 +36,7 @@ def unseen(tape: Tape, moment: Moment) -> Iterator[Left]:
 
 def _missing_in_first_step(tape: Tape) -> Counter[_Asked]:
     """Count what each later step of a function asks for, and the first on the tape does not."""
-    if not tape.steps or not tape.times_s or tape.steps[0][0] > tape.times_s[0]:
+    if not tape.steps or not tape.times_s or _began_between_steps(tape):
         return Counter()
     first, *later = [step for step in tape.steps if step[2] == tape.steps[0][2]]
     if not later:
@@ -58,25 +58,33 @@ def _asked(tape: Tape, event: int) -> _Asked:
 
 
 def _like_data(tape: Tape, chunk: Chunk) -> Iterator[Left]:
-    """Take a chunk for data if nothing but data ever had its size."""
+    """Take a chunk for data if nothing but data ever had its size.
+
+    Between two steps no layer's tensors are alive: there it is enough that data has its size.
+    """
     alike = [left for left in tape.left if left.requested_bytes == chunk.requested_bytes]
     alike += (
         _left(tape, chunk, _asked(tape, event), tape.times_s[event])
         for event, requested_bytes in enumerate(tape.requested_bytes)
         if requested_bytes == chunk.requested_bytes and tape.bytes[event] > 0
     )
-    if alike and all(left.role.kind == "data" for left in alike):
+    data = [left for left in alike if left.role.kind == "data"]
+    if data and (len(data) == len(alike) or _began_between_steps(tape)):
         # Which op it came from is not known, nor its shape.
         yield Left(
             address=chunk.address,
             bytes=chunk.bytes,
             requested_bytes=chunk.requested_bytes,
             op="",
-            role=alike[0].role,
+            role=data[0].role,
             shape=None,
             dtype="",
-            time_s=alike[0].time_s,
+            time_s=data[0].time_s,
         )
+
+
+def _began_between_steps(tape: Tape) -> bool:
+    return bool(tape.steps and tape.times_s) and tape.steps[0][0] > tape.times_s[0]
 
 
 def _left(tape: Tape, chunk: Chunk, asked: _Asked, time_s: float) -> Left:

@@ -29,10 +29,10 @@ from oommagic.explain.causes.growing import growth, host_growth
 from oommagic.explain.causes.host import filling_buffer, host_memory
 from oommagic.explain.causes.left_behind import left_behind
 from oommagic.explain.causes.step import step_too_big
-from oommagic.explain.facts import HOST, Facts
+from oommagic.explain.facts import Facts
 from oommagic.explain.growth import Growth, growths, retraced
 from oommagic.explain.wording import a_list, asked_for, plural, told_growth, where
-from oommagic.report import DeviceMemory, LineUsage, RuledOut, Verdict
+from oommagic.report import HOST, DeviceMemory, LineUsage, RuledOut, Verdict
 from oommagic.units import MIB, format_bytes
 
 DEVICE_CAUSES: tuple[Callable[[Case], Judgement], ...] = (
@@ -103,7 +103,8 @@ def _as_sentence(text: str) -> str:
 def _of_the_failure(case: Case) -> Iterator[str]:
     """Say what the error itself and the allocator's figures tell."""
     account, failure = case.account, case.failure
-    yield f"It failed at {asked_for(failure)}{where(failure)}."
+    is_told = failure.asked_bytes is not None or failure.shape is not None
+    yield f"It failed{f' at {asked_for(failure)}' if is_told else ''}{where(failure)}."
     if account.in_use is not None and account.place != HOST:
         seen = "were in use then" if account.is_exact else "were in use at the most"
         seen = "are in use now" if account.is_of_now else seen
@@ -176,7 +177,7 @@ def _fullness(device: DeviceMemory) -> float:
 
 
 def _share(peak: int, limit: int | None) -> str:
-    return f" of {format_bytes(limit)} ({peak / limit:.0%})" if limit else ""
+    return f" of {format_bytes(limit)} ({100 * peak / limit:.0f} %)" if limit else ""
 
 
 def _line_of_peak(facts: Facts, place: str) -> LineUsage | None:

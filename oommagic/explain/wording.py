@@ -1,7 +1,7 @@
-"""The phrases that verdicts are made of."""
+"""The phrases that verdicts and suggestions are made of."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from oommagic.explain.account import Account
 from oommagic.explain.facts import Facts, root_of
@@ -21,6 +21,11 @@ _WITHOUT_A_NAME = frozenset({"unknown", "rounding"})
 def a_list(words: Sequence[str]) -> str:
     """Join words as one says them: `a, b and c`."""
     return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+
+
+def code_list(names: Iterable[str]) -> str:
+    """Join names of the cell's: `a`, `b` and `c`, each marked as code."""
+    return a_list([f"`{name}`" for name in names])
 
 
 def shape_words(failure: Failure) -> str:

@@ -13,6 +13,7 @@ from oommagic.measure.interrupts import InterruptsPassedOn
 from oommagic.own_builtins import keep_builtins
 from oommagic.recording import CompiledMemory, Held, Tape
 from oommagic.report import Failure
+from oommagic.tf.caught_errors import CaughtErrors
 from oommagic.tf.compiled import look_inside
 from oommagic.tf.dumps import DumpFolder
 from oommagic.tf.failures import failure_of
@@ -37,6 +38,8 @@ class Evidence:
     held_before: tuple[Held, ...] = ()
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None
+    caught_in: tuple[str, ...] = ()
+    """The functions that ran when it failed, where the program caught the error and ended well."""
     notes: tuple[str, ...] = ()
 
 
@@ -67,6 +70,7 @@ class Witness:
         )
         self._taping = Taping(limits, aside, held_now=held_now) if tape_steps else None
         self._dumps = DumpFolder()
+        self._caught = CaughtErrors()
         self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
         self._held_before: tuple[Held, ...] = ()
 
@@ -79,21 +83,24 @@ class Witness:
         """Look at what is there, and start the tape."""
         self._held_before = what_is_held(self._namespace, include_unnamed=False)
         self._dumps.open()
+        self._caught.begin()
         self._interrupts.start()
         if self._taping is not None:
             self._taping.begin()
 
     def tick(self, count: int) -> None:
         """Let the tape see whether it has been enough."""
+        self._caught.tick()
         if self._taping is not None:
             self._taping.tick()
-        if count % _PRUNE_EVERY == 0:
+        if (count + 1) % _PRUNE_EVERY == 0:
             self._dumps.prune()
 
     def end(self, origin_s: float, error: BaseException | None) -> Evidence:
         """Stop the tape, and look at what is there now; times count from `origin_s`."""
         tapes = self._taping.end(origin_s) if self._taping is not None else ()
-        failure = failure_of(error) if error is not None else None
+        self._caught.end()
+        failure = self._caught.last() if error is None else failure_of(error)
         # What lives without a name takes a look at all objects: only where it may be told.
         unnamed = bool(tapes) or failure is not None
         return Evidence(
@@ -102,6 +109,7 @@ class Witness:
             held_before=self._held_before,
             held_after=what_is_held(self._namespace, include_unnamed=unnamed),
             failure=self._dumps.add_to(failure) if failure is not None else None,
+            caught_in=self._caught.functions if error is None and failure is not None else (),
             notes=self._taping.notes if self._taping is not None else (),
         )
 
@@ -115,6 +123,7 @@ class Witness:
         """Leave nothing behind, whatever happened."""
         with ExitStack() as closing:
             closing.callback(self._dumps.close)
+            closing.callback(self._caught.end)
             closing.callback(self._interrupts.stop)
             if self._taping is not None:
                 self._taping.close()

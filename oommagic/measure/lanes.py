@@ -12,7 +12,8 @@ from oommagic.tf.allocator import Allocators
 
 keep_builtins(globals())
 
-# CPU, disk, network and sensors cost a tenth of a millisecond or more: asked less often.
+# CPU, disk, network and sensors cost a tenth of a millisecond or more: asked less often, and
+# not in a cell that is over at once.
 _SLOW_EVERY = 4
 
 _Sample = tuple[str, LaneUnit, float | None]
@@ -32,7 +33,7 @@ class Lanes:
     def sample(self, count: int, time_s: float, line_number: int) -> None:
         """Take one sample; each fourth one is of all gauges."""
         samples = [*self._memory()]
-        if count % _SLOW_EVERY == 0:
+        if (count + 1) % _SLOW_EVERY == 0:
             self.gpus_now = self._gpus.read()
             samples += [*_rates(self._process.read()), *_sensors(self.gpus_now)]
         values = {name: (unit, value) for name, unit, value in samples}

@@ -16,23 +16,14 @@ shared out among them by the processor time that each one used: one that waits a
 import os
 import threading
 from _thread import get_ident
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container
 from time import perf_counter
-from typing import Protocol
 
 from oommagic.cell import Statement
 from oommagic.measure.line_marks import LineMarks
-from oommagic.measure.sharing import (
-    Part,
-    by_device_memory,
-    by_own_memory,
-    by_time,
-    mark_shared,
-    part_of,
-    shares,
-    time_shares,
-)
-from oommagic.measure.tallies import Frame, Tally, Totals, Track
+from oommagic.measure.memory_charges import DeviceMeter, HostReadings, MemoryCharges
+from oommagic.measure.sharing import Part, part_of, time_shares
+from oommagic.measure.tallies import Frame, Tally, Track
 from oommagic.own_builtins import keep_builtins
 
 keep_builtins(globals())
@@ -45,7 +36,7 @@ READING_S_PER_TICK = 0.0001
 RARE_READING_S_PER_TICK = 0.0005
 # One reading that takes longer was held up by other programs.
 LONGEST_READING_S = 0.00004
-EVENTS_PER_TICK = 150
+EVENTS_PER_TICK = 80
 HOT_FIRES = 10
 AWAKENINGS_PER_TICK = 20
 
@@ -64,30 +55,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-class HostReadings(Protocol):
-    """The host's figures: own bytes, bytes of files, peak of own bytes since the last reading."""
-
-    def read(self) -> tuple[int, int, int]:
-        """Give the figures, and begin a new peak."""
-
-
-class DeviceMeter(Protocol):
-    """The devices' figures: for each name, current bytes and the peak since the last reading."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The devices that have figures."""
-
-    def find(self) -> bool:
-        """Say whether there are any, and notice new ones."""
-
-    def read(self) -> tuple[tuple[int, int], ...]:
-        """Give the figures, and begin new peaks."""
-
-    def tracing_graph(self) -> bool:
-        """Say whether this thread is building a graph."""
-
-
 class Ledger:
     """Charges time and memory to lines. Engines call `at_line` and `left`, a ticker `tick`."""
 
@@ -98,9 +65,9 @@ class Ledger:
         statement_of: Callable[[int, int], Statement],
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.totals = Totals()
-        self._host = host
-        self._devices = devices
+        self._memory = MemoryCharges(host, devices)
+        self.totals = self._memory.totals
+        self._is_tracing = devices.tracing_graph
         self._statement_of = statement_of
         # Equal statements are made one object, since they are compared at every event.
         self._statements: dict[Statement, Statement] = {}
@@ -128,14 +95,7 @@ class Ledger:
 
     def open(self) -> None:
         """Take the first reading; all later ones are changes from it."""
-        self._devices.find()
-        own, files, _ = self._host.read()
-        totals = self.totals
-        totals.own_before = totals.own_now = totals.own_peak = own
-        totals.files_now = totals.file_peak = files
-        for name, (current, _) in zip(self._devices.names, self._devices.read(), strict=True):
-            totals.device_before[name] = totals.device_now[name] = current
-            totals.device_peak[name] = current
+        self._memory.begin()
 
     def close(self) -> None:
         """Charge what is still open, in whichever thread; later events change nothing."""
@@ -159,7 +119,7 @@ class Ledger:
         """Read the meters while lines go on, from whichever thread."""
         with self._reading:
             if self.is_open:
-                self._charge_to(self._parts_of_all())
+                self._memory.charge(self._parts_of_all(), list(self._tracks.values()))
                 for track in list(self._tracks.values()):
                     track.unread = {frame.tally: None for frame in track.stack[-1:]}
 
@@ -281,7 +241,7 @@ class Ledger:
             return known
         statement = self._statement_of(code_id, line)
         tally = Tally(code_id, line, self._statements.setdefault(statement, statement))
-        tally.ran_at_tracing = self._devices.tracing_graph()
+        tally.ran_at_tracing = self._is_tracing()
         return self._tallies.setdefault((code_id, line), tally)
 
     def _track(self) -> Track:
@@ -395,15 +355,11 @@ class Ledger:
         track.reading_s += min(self._clock() - track.since, LONGEST_READING_S)
 
     def _charge_memory(self, reader: Track) -> None:
-        self._charge_to([part_of(reader)] if len(self._tracks) == 1 else self._parts_of_all())
+        parts = [part_of(reader)] if len(self._tracks) == 1 else self._parts_of_all()
+        self._memory.charge(parts, list(self._tracks.values()))
         if len(self._tracks) > 1:
             self._begin_anew(reader)
         reader.unread = {}
-
-    def _charge_to(self, parts: Sequence[Part]) -> None:
-        self._charge_host(parts)
-        if self._devices.find():
-            self._charge_devices(parts)
 
     def _parts_of_all(self) -> list[Part]:
         busy = [(track, track.cpu_s()) for track in list(self._tracks.values())]
@@ -416,48 +372,6 @@ class Ledger:
                 track.unread = {frame.tally: None for frame in track.stack[-1:]}
                 if not track.stack:
                     del self._tracks[thread_id]
-
-    def _charge_host(self, parts: Sequence[Part]) -> None:
-        totals = self.totals
-        own, files, peak = self._host.read()
-        own_delta, file_delta = own - totals.own_now, files - totals.files_now
-        higher = max(totals.own_now, own)
-        mark_shared(parts, max(abs(own_delta), abs(file_delta), peak - higher))
-        if own_delta:
-            for tally, share in shares(parts, own_delta, by_own_memory(own_delta)):
-                tally.own_delta += share
-        if file_delta:
-            for tally, share in shares(parts, file_delta, by_time):
-                tally.file_delta += share
-        totals.own_now, totals.files_now = own, files
-        totals.own_peak, totals.file_peak = max(totals.own_peak, peak), max(totals.file_peak, files)
-        self._raise_peaks(parts, peak, {})
-
-    def _charge_devices(self, parts: Sequence[Part]) -> None:
-        totals = self.totals
-        peaks: dict[str, int] = {}
-        for name, (current, peak) in zip(self._devices.names, self._devices.read(), strict=True):
-            delta = current - totals.device_now.setdefault(name, 0)
-            totals.device_before.setdefault(name, 0)
-            mark_shared(parts, max(abs(delta), peak - current))
-            for tally, share in shares(parts, delta, by_device_memory(name, delta)):
-                tally.device_deltas[name] = tally.device_deltas.get(name, 0) + share
-                tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
-            totals.device_now[name] = current
-            totals.device_peak[name] = max(totals.device_peak.get(name, 0), peak)
-            peaks[name] = peak
-        self._raise_peaks((), 0, peaks)
-
-    def _raise_peaks(
-        self, parts: Sequence[Part], own_peak: int, device_peaks: dict[str, int]
-    ) -> None:
-        """A peak is the whole process's: all lines that ran, in each thread, have seen it."""
-        for part in parts:
-            for tally in part.lines:
-                tally.own_peak = max(tally.own_peak, own_peak)
-        for track in list(self._tracks.values()):
-            for frame in track.stack[-1:]:
-                frame.raise_peaks(own_peak, device_peaks)
 
 
 def _goes_on(frame: Frame, frame_id: int, tally: Tally) -> bool:

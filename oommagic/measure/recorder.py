@@ -270,6 +270,7 @@ class Recorder:
             held_before=evidence.held_before,
             held_after=evidence.held_after,
             failure=evidence.failure,
+            caught_in=evidence.caught_in,
             notes=(*self._notes, *self._more_notes(), *evidence.notes),
             versions={
                 "oommagic": __version__,

@@ -47,8 +47,9 @@ class _Resume:
         return self
 
     def __del__(self) -> None:
-        # Another thread may have looked at the frame, and be the last to let it go.
-        if get_ident() == self._thread:
+        # Another thread may have looked at the frame, and be the last to let it go; and an
+        # interrupt may have come before it was known which one it is of.
+        if get_ident() == getattr(self, "_thread", None):
             self._engine.resume()
 
 
@@ -86,6 +87,7 @@ class SettraceEngine:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._at_line = ledger.at_line
         self._watched = WatchedCode()
         self._quiet_calls = QuietCalls(self._watched)
         self._pause = _Pause()
@@ -257,26 +259,27 @@ class SettraceEngine:
         return self._trace_lines
 
     def _on_event(self, frame: FrameType, event: str, _arg: object) -> _Trace | None:
+        """Hear a line or a return; after the program's own work each further call is dear."""
         try:
-            return self._hear_event(frame, event)
+            if not self._is_active:
+                self._let_go()
+                return None
+            if event == "line":
+                if self._at_line(id(frame), id(frame.f_code), frame.f_lineno):
+                    self._silence(frame)
+            elif event == "return":
+                self._ledger.left(id(frame))
         except KeyboardInterrupt:
             _later = InterruptLater()
         except RecursionError:
             self._may_have_lost_hook = True
         return self._trace_lines
 
-    def _hear_event(self, frame: FrameType, event: str) -> _Trace | None:
-        if not self._is_active:
-            self._let_go()
-            return None
+    def _silence(self, frame: FrameType) -> None:
+        """Hear no line of this code until the next tick."""
         code_id = id(frame.f_code)
-        if event == "line":
-            if self._ledger.at_line(id(frame), code_id, frame.f_lineno):
-                self._ledger.darken(code_id)
-                self._silent.add(code_id)
-                frame.f_trace_lines = False
-                if not self._watched.may_be_called_back and self._is_in_main_thread:
-                    self._sleep(frame)
-        elif event == "return":
-            self._ledger.left(id(frame))
-        return self._trace_lines
+        self._ledger.darken(code_id)
+        self._silent.add(code_id)
+        frame.f_trace_lines = False
+        if not self._watched.may_be_called_back and self._is_in_main_thread:
+            self._sleep(frame)

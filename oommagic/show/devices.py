@@ -5,11 +5,10 @@ from dataclasses import replace
 
 from oommagic.devices import DeviceNow, Overview
 from oommagic.show.characters import label, visible
-from oommagic.show.html import facts as facts_in_html
+from oommagic.show.facts import Fact, fact_lines, facts_in_html
 from oommagic.show.page import page
 from oommagic.show.terminal import room_of
-from oommagic.show.text import fact_lines
-from oommagic.show.view import Fact, gpu_words
+from oommagic.show.view import gpu_words
 from oommagic.units import format_bytes
 
 

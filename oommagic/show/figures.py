@@ -6,6 +6,7 @@ Figures are made as objects, without pyplot: the user's backend and open figures
 from __future__ import annotations
 
 import math
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from oommagic.show.lanes import DrawnLane, draw
@@ -26,16 +27,24 @@ _MOST_MOMENTS = 600
 
 
 def figure(report: Report) -> Figure:
-    """Draw the lanes of a run, one below the other, for `figure.savefig`."""
+    """Draw the lanes of a run, one below the other, to look at or for `figure.savefig`."""
     from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        """A figure that a notebook shows without pyplot, which would choose a backend."""
+
+        def _repr_png_(self) -> bytes:
+            file = BytesIO()
+            self.savefig(file, format="png", dpi="figure")
+            return file.getvalue()
 
     drawn = draw(report, _MOST_MOMENTS)
     if drawn is None:
-        picture = Figure(figsize=(_WIDTH_INCHES, _FOOT_INCHES))
+        picture = Picture(figsize=(_WIDTH_INCHES, _FOOT_INCHES))
         picture.text(0.02, 0.4, "The run was too short for readings over time.")
         return picture
     height = _LANE_INCHES * len(drawn.lanes) + _FOOT_INCHES
-    picture = Figure(figsize=(_WIDTH_INCHES, height), layout="constrained")
+    picture = Picture(figsize=(_WIDTH_INCHES, height), layout="constrained")
     rows: list[Axes] = picture.subplots(len(drawn.lanes), 1, sharex=True, squeeze=False)[
         :, 0
     ].tolist()

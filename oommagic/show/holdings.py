@@ -1,7 +1,7 @@
 """A composition in words: what filled a device, by kind and by holder, in figures that add up."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from oommagic.report import Composition, Holding, HoldingKind
@@ -22,10 +22,9 @@ _SOURCES = {
 }
 
 _UNITS = (("TB", TIB), ("GB", GIB), ("MB", MIB), ("KB", KIB), ("B", 1))
-_LEAST_STEPS = 100
-
-_SayAll = Callable[[Sequence[int]], list[str]]
-"""Says the sizes of a column, all in one unit."""
+_LEAST_OF_UNIT = 10
+_WITHOUT_TENTHS = 100
+_ALL_PERCENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +80,28 @@ def kind_name(kind: HoldingKind) -> str:
 def kind_parts(by_kind: Mapping[HoldingKind, int]) -> tuple[Part, ...]:
     """Put sizes by kind into figures that add up, the largest first."""
     held = {kind: size for kind, size in by_kind.items() if size > 0}
-    return tuple(_parts(held, _common_unit(sum(held.values())))) if held else ()
+    return tuple(_parts(held, _Shares.of(held))) if held else ()
 
 
 def _view(composition: Composition) -> CompositionView:
     total = composition.total_bytes
-    say_bytes = _common_unit(total)
     held = list(_complete(composition))
-    rows = _merged(held)
-    total_text = say_bytes([total])[0]
+    by_kind = _by_kind(held)
+    shares = _Shares.of(by_kind)
     return CompositionView(
         title=_title(composition),
         note=visible(f"{_SOURCES[composition.source]} {composition.note}".rstrip()),
-        parts=tuple(_parts(_by_kind(held), say_bytes)),
-        holders=tuple(_holders(rows, say_bytes)),
-        total=Holder("in all", "", total_text, "100 %"),
+        parts=tuple(_parts(by_kind, shares)),
+        holders=tuple(_holders(_merged(held), shares)),
+        total=Holder("in all", "", *shares.said(shares.in_all)),
         exact_total=f"{total:,} bytes",
     )
 
 
 def _title(composition: Composition) -> str:
     device, size = label(composition.device), format_bytes(composition.total_bytes)
+    if composition.moment == "failure" and composition.source == "names":
+        return f"What is on {device} now: {size}"
     if composition.moment == "failure":
         return f"What filled {device} when it ran out: {size}"
     return f"What filled {device} at its peak of {size}"
@@ -122,13 +122,11 @@ def _by_kind(holdings: Iterable[Holding]) -> Mapping[HoldingKind, int]:
     return by_kind
 
 
-def _parts(by_kind: Mapping[HoldingKind, int], say_bytes: _SayAll) -> Iterator[Part]:
-    kinds = sorted(by_kind, key=lambda kind: (kind in _NAMES, -by_kind[kind]))
-    sizes = [by_kind[kind] for kind in kinds]
-    drawn = sum(size for size in sizes if size > 0)
-    texts = zip(kinds, sizes, say_bytes(sizes), _percents(sizes), strict=True)
-    for kind, size, bytes_text, percent_text in texts:
-        yield Part(kind, kind_name(kind), max(0, size) / drawn, bytes_text, percent_text)
+def _parts(by_kind: Mapping[HoldingKind, int], shares: "_Shares") -> Iterator[Part]:
+    drawn = sum(size for size in by_kind.values() if size > 0)
+    for kind in sorted(by_kind, key=lambda kind: (kind in _NAMES, -by_kind[kind])):
+        size, share = by_kind[kind], shares.by_kind[kind]
+        yield Part(kind, kind_name(kind), max(0, size) / drawn, *shares.said(share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,50 +179,112 @@ def _tensor(holdings: Sequence[Holding]) -> str:
     return visible(f"{'' if alike else 'largest: '}{sizes} {largest.dtype}".rstrip())
 
 
-def _holders(rows: Sequence[_Row], say_bytes: _SayAll) -> Iterator[Holder]:
+def _holders(rows: Sequence[_Row], shares: "_Shares") -> Iterator[Holder]:
     # One row more costs no more room than the line that would sum it up.
     most = len(rows) if len(rows) <= _MOST_HOLDERS + 1 else _MOST_HOLDERS
-    others = rows[most:]
-    sizes = [row.bytes for row in rows[:most]]
-    if others:
-        sizes.append(sum(row.bytes for row in others))
-    texts = list(zip(say_bytes(sizes), _percents(sizes), strict=True))
-    for row, (size, percent) in zip(rows[:most], texts, strict=False):
+    others = shares.in_all
+    for row, share in list(zip(rows, shares.of_rows(rows), strict=True))[:most]:
         count = f"{row.count:,}" if row.count > 0 and row.kind not in _NAMES else ""
         kind = "" if row.kind in _NAMES else row.kind
-        yield Holder(row.name, kind, size, percent, count, row.tensor)
-    if others:
-        yield Holder(f"… and {len(others):,} more", "", *texts[-1])
+        yield Holder(row.name, kind, *shares.said(share), count, row.tensor)
+        others = others.without(share)
+    if len(rows) > most:
+        yield Holder(f"… and {len(rows) - most:,} more", "", *shares.said(others))
 
 
-def _common_unit(total: int) -> _SayAll:
-    """Choose the unit for all parts of a total; said in it, they add up to the total."""
-    unit, scale = next(
-        (unit, scale) for unit, scale in _UNITS if total >= scale * _LEAST_STEPS or scale == 1
-    )
-    steps = (total + scale // 2) // scale
-    return lambda sizes: _say_steps(sizes, steps, unit)
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A part of a total: its bytes, and how many steps of the unit and percents are said of it."""
+
+    bytes: int
+    steps: int
+    percents: int
+
+    def without(self, other: "_Share") -> "_Share":
+        """Take a part away."""
+        return _Share(
+            self.bytes - other.bytes, self.steps - other.steps, self.percents - other.percents
+        )
 
 
-def _percents(sizes: Sequence[int]) -> list[str]:
-    return _say_steps(sizes, 100, "%")
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """A total in words that add up: shared out to the kinds, and each kind's to its holders.
 
-
-def _say_steps(sizes: Sequence[int], steps: int, unit: str) -> list[str]:
-    return [
-        f"<1 {unit}" if size > 0 and share == 0 else f"{share:,} {unit}"
-        for size, share in zip(sizes, _apportioned(sizes, steps), strict=True)
-    ]
-
-
-def _apportioned(sizes: Sequence[int], steps: int) -> list[int]:
-    """Share out whole steps by size, so that they add up: what is left goes to the largest rests.
-
-    Rounded each by itself, the figures of a column would often miss their own sum.
+    Rounded each by itself, the figures of a column would often miss their own sum. Shared out to
+    kinds and holders apart, a kind of one holder would be told in two ways.
     """
-    total = sum(sizes)
-    shares = [divmod(size * steps, total) for size in sizes]
-    left = steps - sum(whole for whole, _ in shares)
-    by_rest = sorted(range(len(sizes)), key=lambda place: -shares[place][1])
+
+    in_all: _Share
+    by_kind: Mapping[HoldingKind, _Share]
+    unit: "_Unit"
+
+    @classmethod
+    def of(cls, by_kind: Mapping[HoldingKind, int]) -> "_Shares":
+        """Choose the unit for a total, and share it out to its kinds."""
+        total = sum(by_kind.values())
+        unit = _unit_for(total)
+        in_all = _Share(total, unit.rounded(total), _ALL_PERCENTS)
+        shares = _shared_out(in_all, list(by_kind.values()), unit, total)
+        return cls(in_all, dict(zip(by_kind, shares, strict=True)), unit)
+
+    def of_rows(self, rows: Sequence[_Row]) -> list[_Share]:
+        """Share out what each kind has to its rows."""
+        by_place: dict[int, _Share] = {}
+        for kind, share in self.by_kind.items():
+            places = [place for place, row in enumerate(rows) if row.kind == kind]
+            sizes = [rows[place].bytes for place in places]
+            shares = _shared_out(share, sizes, self.unit, self.in_all.bytes)
+            by_place.update(zip(places, shares, strict=True))
+        return [by_place[place] for place in range(len(rows))]
+
+    def said(self, share: _Share) -> tuple[str, str]:
+        """Say a share in the common unit, and in percent; what is there is never called 0."""
+        is_little = share.bytes > 0 and share.steps == 0
+        size = f"<{self.unit.said(1)}" if is_little else self.unit.said(share.steps)
+        is_little = share.bytes > 0 and share.percents == 0
+        return size, "<1 %" if is_little else f"{share.percents} %"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What a column's figures count in: steps of a unit, or of a tenth of it."""
+
+    name: str
+    bytes: int
+    steps: int
+    """In one unit: 1 or 10."""
+
+    def rounded(self, size: int) -> int:
+        """Give the nearest number of steps."""
+        return (2 * size * self.steps + self.bytes) // (2 * self.bytes)
+
+    def said(self, steps: int) -> str:
+        """Say a number of steps."""
+        figure = f"{steps:,}" if self.steps == 1 else f"{steps / self.steps:.1f}"
+        return f"{figure} {self.name}"
+
+
+def _unit_for(total: int) -> _Unit:
+    """Choose the unit in which a total has at least three digits, or as many as it has bytes."""
+    name, scale = next(
+        (name, scale) for name, scale in _UNITS if total >= scale * _LEAST_OF_UNIT or scale == 1
+    )
+    has_tenths = scale > 1 and total < scale * _WITHOUT_TENTHS
+    return _Unit(name, scale, 10 if has_tenths else 1)
+
+
+def _shared_out(whole: _Share, sizes: Sequence[int], unit: _Unit, total: int) -> list[_Share]:
+    in_steps = [divmod(size * unit.steps, unit.bytes) for size in sizes]
+    in_percents = [divmod(size * _ALL_PERCENTS, total) for size in sizes]
+    steps = _apportioned(in_steps, whole.steps)
+    percents = _apportioned(in_percents, whole.percents)
+    return [_Share(*share) for share in zip(sizes, steps, percents, strict=True)]
+
+
+def _apportioned(wanted: Sequence[tuple[int, int]], steps: int) -> list[int]:
+    """Round whole figures and their rests so that they add up: the largest rests are rounded up."""
+    left = steps - sum(whole for whole, _ in wanted)
+    by_rest = sorted(range(len(wanted)), key=lambda place: -wanted[place][1])
     raised = set(by_rest[:left])
-    return [whole + (place in raised) for place, (whole, _) in enumerate(shares)]
+    return [whole + (place in raised) for place, (whole, _) in enumerate(wanted)]

@@ -5,11 +5,14 @@ from html import escape
 from itertools import chain, groupby
 
 from oommagic.report import Report
+from oommagic.show.advice_html import advice_parts
 from oommagic.show.characters import cut
+from oommagic.show.facts import facts_in_html
 from oommagic.show.lanes import DrawnLane, DrawnTimeline, Values, draw, runs_of_readings
 from oommagic.show.page import items, page
+from oommagic.show.plan_html import brief_parts
 from oommagic.show.table import Column, Row, Table
-from oommagic.show.view import Fact, View, view
+from oommagic.show.view import View, view
 from oommagic.show.why_html import composition_parts, verdict_parts
 
 _MOST_SOURCE = 400
@@ -21,18 +24,24 @@ _MOST_MOMENTS = 300
 _SOURCE_STYLE = "text-align:left;white-space:pre;font-family:monospace"
 
 
-def render(report: Report) -> str:
-    """Say a report in HTML that can stand in any page."""
+def render(report: Report, *, beside_panel: bool = False) -> str:
+    """Say a report in HTML that can stand in any page.
+
+    Its suggestions are folded where a panel shows them below: where that is missing, in a notebook
+    that was saved without its widgets, they are still there.
+    """
     said = view(report)
     parts = (
         *_summary(said),
+        *(advice_parts(said.advice, is_folded=beside_panel) if said.advice else ()),
         *(_table(table) for table in said.tables if table.rows),
         *chain.from_iterable(map(composition_parts, said.compositions)),
+        *(brief_parts(said.plan) if said.plan else ()),
         *_timeline(draw(report, _MOST_MOMENTS)),
         *items(said.notes),
-        facts(said.marks),
+        facts_in_html(said.marks),
         "<details><summary>Where the figures come from</summary>",
-        facts(said.facts),
+        facts_in_html(said.facts),
         "</details>",
     )
     return page(parts)
@@ -203,9 +212,3 @@ def _strip(timeline: DrawnTimeline) -> str:
         for stretch in timeline.stretches
     )
     return f"<div class='oom-lane'>line that ran</div><div class='oom-strip'>{spans}</div>"
-
-
-def facts(said: Sequence[Fact]) -> str:
-    """Write facts as a list of terms."""
-    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in said)
-    return f"<dl class='oom-facts'>{items}</dl>" if items else ""

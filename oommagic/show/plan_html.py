@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from html import escape
 
 from oommagic.report import Forecast
-from oommagic.show.html import facts
+from oommagic.show.facts import facts_in_html
 from oommagic.show.page import items, page
-from oommagic.show.plan_view import PlanView, SizeRow, plan_view
+from oommagic.show.plan_view import BRIEF_TITLE, PlanView, SizeRow, plan_view
 from oommagic.show.why_html import kind_bar
 
 # A notebook that JupyterLab does not trust loses the style sheet and keeps this.
@@ -16,6 +16,13 @@ _WORDS = " class='oom-words' style='text-align:left'"
 def plan_html(forecast: Forecast) -> str:
     """Say a forecast in HTML that can stand in any page."""
     return page(_parts(plan_view(forecast)))
+
+
+def brief_parts(view: PlanView) -> Iterator[str]:
+    """Say a forecast as a part of something longer."""
+    yield f"<p class='oom-title'>{BRIEF_TITLE} {escape(view.headline)}</p>"
+    yield _table(view)
+    yield from items(view.notes)
 
 
 def _parts(view: PlanView) -> Iterator[str]:
@@ -28,7 +35,7 @@ def _parts(view: PlanView) -> Iterator[str]:
         yield f"<p class='oom-title'>{escape(view.parts_title)}</p>"
         yield from kind_bar(view.parts)
     yield from items(view.notes)
-    yield facts(view.facts)
+    yield facts_in_html(view.facts)
 
 
 def _table(view: PlanView) -> str:

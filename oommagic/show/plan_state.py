@@ -10,7 +10,6 @@ from oommagic.show.characters import label
 from oommagic.show.holdings import kind_name
 from oommagic.show.plan_view import (
     KINDS,
-    SizeRow,
     first_choice,
     own_limit,
     plan_view,
@@ -30,20 +29,14 @@ class PlannerState:
 def planner_state(forecast: Forecast, cards: Sequence[Card] = ()) -> PlannerState:
     """Put a forecast into what `planner.js` reads; cards are other limits to choose from."""
     rows, limits = rows_of(forecast), limits_of(forecast, cards)
-    said = plan_view(forecast)
     kinds = [kind for kind in KINDS if any(row.kinds.get(kind, 0) > 0 for row in rows)]
     plan: dict[str, object] = {
-        "headline": said.headline,
-        "is_failure": said.is_failure,
-        "title": said.title,
+        "headline": plan_view(forecast).headline,
         "kinds": [{"kind": kind, "name": kind_name(kind)} for kind in kinds],
         "rows": [_row(row, kinds) for row in rows],
         "limits": [_limit(limit) for limit in limits],
         "ran": list(forecast.ran),
         "trials": list(_trials(forecast)),
-        "sizes": [_size(row) for row in said.rows],
-        "facts": [[fact.label, fact.text] for fact in said.facts],
-        "notes": list(said.notes),
     }
     return PlannerState(plan, first_choice(rows, own_limit(forecast)))
 
@@ -79,13 +72,3 @@ def _trials(forecast: Forecast) -> Iterator[dict[str, object]]:
             "outcome": trial.outcome,
             "words": trial_words(trial),
         }
-
-
-def _size(row: SizeRow) -> dict[str, object]:
-    return {
-        "batch": row.batch,
-        "peak": row.peak_text,
-        "range": row.range_text,
-        "said": row.said,
-        "is_answer": row.is_answer,
-    }

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from oommagic.report import Forecast
 from oommagic.show.characters import cut, width
-from oommagic.show.plan_view import PlanView, SizeRow, plan_view
+from oommagic.show.facts import fact_lines
+from oommagic.show.plan_view import BRIEF_TITLE, PlanView, SizeRow, plan_view
 from oommagic.show.terminal import room_of
-from oommagic.show.text import fact_lines
 from oommagic.show.why_text import kind_lines
 
 _GAP = "  "
@@ -18,6 +18,15 @@ _SURE, _IN_RANGE, _LIMIT = "█", "▒", "│"
 def plan_text(forecast: Forecast, columns: int | None = None) -> str:
     """Say a forecast in at most so many columns; without a number, as the terminal has."""
     return "\n".join(_lines(plan_view(forecast), room_of(columns)))
+
+
+def brief_lines(view: PlanView, room: int) -> Iterator[str]:
+    """Say a forecast as a part of something longer."""
+    yield from textwrap.wrap(f"{BRIEF_TITLE} {view.headline}", room)
+    yield ""
+    yield from _table_lines(view, room)
+    yield ""
+    yield from _note_lines(view.notes, room)
 
 
 def _lines(view: PlanView, room: int) -> Iterator[str]:
@@ -31,9 +40,13 @@ def _lines(view: PlanView, room: int) -> Iterator[str]:
         yield from textwrap.wrap(view.parts_title, room)
         yield from kind_lines(view.parts)
         yield ""
-    for note in view.notes:
-        yield from textwrap.wrap(f"• {note}", room, subsequent_indent="  ")
+    yield from _note_lines(view.notes, room)
     yield from fact_lines(view.facts, room)
+
+
+def _note_lines(notes: Sequence[str], room: int) -> Iterator[str]:
+    for note in notes:
+        yield from textwrap.wrap(f"• {note}", room, subsequent_indent="  ")
 
 
 def _table_lines(view: PlanView, room: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Text, HTML and the widget say the same because all say what stands here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -19,9 +19,9 @@ from oommagic.forecasts import (
 )
 from oommagic.report import BatchTrial, Forecast, HoldingKind, PlannedBatch
 from oommagic.show.characters import cut, label, visible
+from oommagic.show.facts import Fact
 from oommagic.show.holdings import Part, kind_parts
-from oommagic.show.view import Fact
-from oommagic.units import format_bytes, format_seconds
+from oommagic.units import format_bytes, format_range, format_seconds
 
 KINDS: tuple[HoldingKind, ...] = get_args(HoldingKind)
 """In the order in which bars show them, what stays first: no stretch jumps as the batch changes."""
@@ -30,13 +30,16 @@ _MOST_SIZES = 10
 _MOST_TITLE = 60
 _MOST_MESSAGE = 300
 _AROUND_IN_EIGHTHS = (2, 4, 6, 8, 10, 12, 16)
+_BRIEFLY_IN_EIGHTHS = (4, 8, 12)
+BRIEF_TITLE = "Which batch fits?"
 _SIZES_WHERE_NONE_FITS = 4
+_MOST_RAN_IN_BRIEF = 3
 
 _TASKS = {"training": "Training", "prediction": "Prediction with", "step": "A step of"}
 _OUTCOMES = {
     "fits": "fits",
     "ran out": "ran out of memory",
-    "failed": "failed for another reason than memory, so nothing is proven",
+    "failed": "failed for another reason than the device's memory, so nothing is proven",
     "died": "the child process died, so nothing is proven",
     "timed out": "did not end in time, so nothing is proven",
 }
@@ -75,12 +78,22 @@ class PlanView:
     facts: tuple[Fact, ...]
 
 
-def plan_view(forecast: Forecast) -> PlanView:
-    """Put a forecast into words."""
+def plan_in_brief(forecast: Forecast) -> PlanView | None:
+    """Put a forecast into a few words, if it answers which batch fits."""
+    rows, limit = rows_of(forecast), own_limit(forecast)
+    if limit is None or not rows:
+        return None
+    answer = largest(rows, limit)
+    sizes = [max(answer * eighths // 8, rows[0].batch) for eighths in _BRIEFLY_IN_EIGHTHS]
+    return plan_view(forecast, {*sizes, *forecast.ran[:_MOST_RAN_IN_BRIEF]})
+
+
+def plan_view(forecast: Forecast, sizes: Collection[int] = ()) -> PlanView:
+    """Put a forecast into words; without sizes to tell of, they are chosen around the answer."""
     rows, limit = rows_of(forecast), own_limit(forecast)
     chosen = first_choice(rows, limit)
     row = planned(rows, chosen)
-    table = list(_table(forecast, rows, limit))
+    table = _planned(rows, sizes) if sizes else _table(forecast, rows, limit)
     scale = _scale([row.high_bytes for row in table], limit)
     return PlanView(
         headline=_headline(forecast, rows, limit),
@@ -145,23 +158,18 @@ def trial_words(trial: BatchTrial) -> str:
     return f"{device}: {', '.join(parts)}. {message}".strip()
 
 
-def format_range(row: PlannedBatch, to: str = " to ") -> str:
-    """Say a range with its unit once where both ends share it."""
-    low, high = format_bytes(row.low_bytes), format_bytes(row.high_bytes)
-    if low == high:
-        return low
-    number, _, unit = low.partition(" ")
-    return f"{number if high.endswith(f' {unit}') else low}{to}{high}"
+def _range(row: PlannedBatch, to: str = " to ") -> str:
+    return format_range(row.low_bytes, row.high_bytes, to)
 
 
 def _figures(row: PlannedBatch) -> str:
-    peak, around = format_bytes(row.peak_bytes), format_range(row)
-    return peak if around == peak else f"{peak}, {around}"
+    peak, around = format_bytes(row.peak_bytes), _range(row)
+    return peak if around == peak else f"{peak} ({around})"
 
 
 def _sentence(row: PlannedBatch, limit: Limit, fit: Fit) -> str:
     whole = format_bytes(limit.bytes)
-    return f"Batch {row.batch} {fit} {limit.name}: {_figures(row)}, of {whole}."
+    return f"Batch {row.batch} {fit} {limit.name}: {_figures(row)} of {whole}."
 
 
 def _doubt(row: PlannedBatch, limit: Limit, fit: Fit) -> str:
@@ -195,7 +203,7 @@ def _ends(rows: Rows) -> str:
 def _answer(forecast: Forecast, rows: Rows, limit: Limit, answer: int) -> str:
     row = planned(rows, answer)
     if row is None:
-        return f"Batch {answer} fits {limit.name}, of {format_bytes(limit.bytes)}."
+        return f"Batch {answer} fits {limit.name} ({format_bytes(limit.bytes)})."
     sentence = _sentence(row, limit, fit_of(row, limit, forecast.trials))
     trial = trial_of(answer, limit, forecast.trials)
     proven = "Real steps fit." if trial is not None and trial.outcome == "fits" else ""
@@ -212,16 +220,17 @@ def _no_batch(forecast: Forecast, rows: Rows, limit: Limit) -> str:
         reason = f"what stays from step to step takes {format_bytes(forecast.fixed_bytes)}"
     else:
         reason = f"batch {smallest.batch} takes {_figures(smallest)}"
-    return f"No batch fits {limit.name}: {reason}, and its limit is {whole}."
+    return f"No batch fits {limit.name} ({whole}): {reason}."
 
 
-def _table(forecast: Forecast, rows: Rows, limit: Limit | None) -> Iterator[PlannedBatch]:
+def _table(forecast: Forecast, rows: Rows, limit: Limit | None) -> list[PlannedBatch]:
     answer = None if limit is None else largest(rows, limit)
     tried = (trial.batch for trial in forecast.trials[:_MOST_SIZES])
-    for batch in sorted({*_sizes(rows, answer), *tried}):
-        row = planned(rows, batch)
-        if row is not None:
-            yield row
+    return _planned(rows, {*_sizes(rows, answer), *tried})
+
+
+def _planned(rows: Rows, sizes: Collection[int]) -> list[PlannedBatch]:
+    return [row for batch in sorted(sizes) if (row := planned(rows, batch)) is not None]
 
 
 def _sizes(rows: Rows, answer: int | None) -> Sequence[int]:
@@ -258,7 +267,7 @@ def _size_row(
     return SizeRow(
         batch=row.batch,
         peak_text=format_bytes(row.peak_bytes),
-        range_text=format_range(row, "–"),
+        range_text=_range(row, "–"),
         fit=fit,
         said=", ".join(filter(None, (fit, how))),
         low=_share(row.low_bytes, scale),
@@ -279,7 +288,8 @@ def _parts(row: PlannedBatch) -> tuple[Part, ...]:
 
 def _facts(forecast: Forecast) -> Iterator[Fact]:
     fixed, sample = format_bytes(forecast.fixed_bytes), format_bytes(forecast.sample_bytes)
-    yield Fact("Takes", f"{fixed} that stay whatever the batch, about {sample} for each sample.")
+    words = f"{fixed} stay from step to step; each further sample adds about {sample}."
+    yield Fact("Takes", words)
     took = f"It took {format_seconds(forecast.elapsed_s)}."
     yield Fact("Predicted", f"{forecast.how} {took}".lstrip())
     if forecast.ran:

@@ -1,8 +1,10 @@
-// Draws what a step takes of a device at the batch size that a slider chooses. The sums are those
-// of forecasts.py and the sentences those of plan_view.py, and tests hold them together. Words of
-// the user's are only ever set as text. Nothing here needs the kernel: a saved notebook moves too.
+// Draws what a step takes of a device at the batch size that a slider chooses: what can be said
+// without one stands above it, in an output of its own. The sums are those of forecasts.py and the
+// sentences those of plan_view.py, and tests hold them together. Words of the user's are only ever
+// set as text. Nothing here needs the kernel: a saved notebook moves too.
 
 const UNITS = [["TB", 2 ** 40], ["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]];
+const NEXT_UNIT_FROM = 999.5; // of the smaller unit: from there on it would be rounded to 1000
 const REACH = 1.5; // how far beyond the largest batch that fits the slider goes
 const LEAST_REACH = 16;
 const ROOM = 1.03; // so that the longest bar does not touch the frame
@@ -25,7 +27,7 @@ function threeDigits(number) {
 export function formatBytes(count) {
   const size = Math.abs(count);
   const sign = count < 0 ? "-" : "";
-  const unit = UNITS.find(([, scale]) => size >= scale);
+  const unit = UNITS.find(([, scale]) => size * 1024 >= NEXT_UNIT_FROM * scale);
   return unit ? `${sign}${threeDigits(size / unit[1])} ${unit[0]}` : `${sign}${size} B`;
 }
 
@@ -99,7 +101,7 @@ function rangeText(row) {
 
 function figures(row) {
   const [peak, range] = [formatBytes(row.peak), rangeText(row)];
-  return peak === range ? peak : `${peak}, ${range}`;
+  return peak === range ? peak : `${peak} (${range})`;
 }
 
 function doubt(row, limit, fit) {
@@ -113,7 +115,7 @@ export function reading(row, limit, ran, trials) {
   if (!limit) return `Batch ${row.batch} takes ${figures(row)}. ${origin}`;
   const fit = fitOf(row, limit, trials);
   const whole = formatBytes(limit.bytes);
-  const sentence = `Batch ${row.batch} ${fit} ${limit.name}: ${figures(row)}, of ${whole}.`;
+  const sentence = `Batch ${row.batch} ${fit} ${limit.name}: ${figures(row)} of ${whole}.`;
   const trial = trialOf(row.batch, limit, trials);
   if (trial) return `${sentence} Tried ${trial.words}`;
   return [sentence, doubt(row, limit, fit), origin].filter(Boolean).join(" ");
@@ -198,47 +200,6 @@ function drawGauge(parts, row, limit, scale) {
   parts.mark.style.left = place;
 }
 
-function table(said) {
-  const [scroll, made] = [element("div", "oom-scroll"), element("table", "oom-lines oom-sizes")];
-  const heads = element("tr");
-  for (const name of ["batch", "peak", "range", ""]) {
-    const head = element("th", name ? "" : "oom-words", name);
-    head.scope = "col";
-    heads.append(head);
-  }
-  const [top, body] = [element("thead"), element("tbody")];
-  top.append(heads);
-  for (const row of said.sizes) {
-    const line = element("tr", row.is_answer ? "oom-answer" : "");
-    const head = element("th", "", `${row.is_answer ? "→ " : ""}${row.batch}`);
-    head.scope = "row";
-    line.append(head, element("td", "", row.peak), element("td", "", row.range));
-    line.append(element("td", "oom-words", row.said));
-    body.append(line);
-  }
-  made.append(top, body);
-  scroll.append(made);
-  return scroll;
-}
-
-function behind(said) {
-  const [details, facts] = [element("details"), element("dl", "oom-facts")];
-  const notes = element("ul", "oom-notes");
-  notes.append(...said.notes.map((note) => element("li", "", note)));
-  for (const [name, text] of said.facts) {
-    facts.append(element("dt", "", name), element("dd", "", text));
-  }
-  details.append(element("summary", "", "A table of sizes, and where the figures come from"));
-  details.append(table(said), facts);
-  return said.notes.length ? [notes, details] : [details];
-}
-
-function headline(said) {
-  const box = element("div", said.is_failure ? "oom-failure" : "");
-  box.append(element("p", "oom-headline", said.headline));
-  return box;
-}
-
 // How far the slider goes for a limit: sizes far beyond what fits would leave the rest no room.
 function reach(rows, limit) {
   const last = rows.at(-1).batch;
@@ -259,8 +220,7 @@ class Planner {
     this.gauge = gauge(plan.kinds);
     this.said.id = reading;
     this.jump.type = "button";
-    this.page.append(headline(plan), element("p", "", plan.title), this.controls(), this.said);
-    this.page.append(this.gauge.frame, this.gauge.list, ...behind(plan));
+    this.page.append(this.controls(), this.said, this.gauge.frame, this.gauge.list);
     this.listen();
     this.turnToLimit();
   }

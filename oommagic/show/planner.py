@@ -7,8 +7,6 @@ from oommagic.report import Forecast
 from oommagic.show.plan_html import plan_html
 from oommagic.show.plan_text import plan_text
 
-_WIDGET = "application/vnd.jupyter.widget-view+json"
-
 
 def bundle(forecast: Forecast) -> dict[str, object]:
     """Give the forms that a saved notebook keeps, with or without a kernel."""
@@ -21,8 +19,6 @@ def slider(forecast: Forecast, cards: Sequence[Card] = ()) -> dict[str, object]:
     It is shown apart: in one bundle with the others JupyterLab would choose it even in a reopened
     notebook that has not kept it, and show nothing.
     """
-    from oommagic.show.widgets import planner
+    from oommagic.show.widgets import displayed, planner
 
-    widget = planner(forecast, cards)
-    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    return {"text/plain": "A slider over batch sizes.", _WIDGET: view}
+    return displayed(planner(forecast, cards), "A slider over batch sizes.")

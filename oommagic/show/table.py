@@ -26,6 +26,7 @@ class Detail:
 
     most_devices: int = 3
     has_worst: bool = True
+    has_files: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 def _measures(report: Report, detail: Detail) -> tuple[_Measure, ...]:
     return (
         *_time_measures(report, detail),
-        *_host_measures(report),
+        *_host_measures(report, detail),
         *_device_measures(report, detail),
     )
 
@@ -174,7 +175,7 @@ def _time_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
         yield _Measure(worst, _worst_of_several, format_seconds)
 
 
-def _host_measures(report: Report) -> Iterable[_Measure]:
+def _host_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
     inside = ", ".join(map(label, devices_on_the_host(report)))
     too = f"; {inside} included" if inside else ""
     words = f"what the line added to the host memory in use{too}"
@@ -184,7 +185,7 @@ def _host_measures(report: Report) -> Iterable[_Measure]:
     peak = Column("host", "peak", "host", words)
     base = report.host.before_bytes
     yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change)
-    if has_read_files(report):
+    if detail.has_files and has_read_files(report):
         files = Column("host", "file pages", "host", "pages of files that were read into memory")
         yield _Measure(files, lambda line: line.file_delta_bytes, _say_change)
     if report.host.children_peak_bytes is not None:

@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from oommagic.report import Report
+from oommagic.show.advice_text import advice_lines
 from oommagic.show.characters import cut, width
+from oommagic.show.facts import fact_lines
+from oommagic.show.plan_text import brief_lines
 from oommagic.show.table import Detail, Row, Table
 from oommagic.show.terminal import room_of
-from oommagic.show.view import Fact, View, view
+from oommagic.show.view import View, view
 from oommagic.show.why_text import composition_lines, verdict_lines
 
 _LEAST_SOURCE = 24
@@ -22,6 +25,7 @@ _DETAILS = (
     Detail(most_devices=2, has_worst=False),
     Detail(most_devices=1),
     Detail(most_devices=1, has_worst=False),
+    Detail(most_devices=1, has_worst=False, has_files=False),
 )
 
 
@@ -44,6 +48,9 @@ def _lines(page: View, room: int) -> Iterator[str]:
     if page.verdict:
         yield ""
         yield from verdict_lines(page.verdict, room)
+    if page.advice:
+        yield ""
+        yield from advice_lines(page.advice, room)
     for table in page.tables:
         if table.rows:
             yield ""
@@ -51,18 +58,13 @@ def _lines(page: View, room: int) -> Iterator[str]:
     for composition in page.compositions:
         yield ""
         yield from composition_lines(composition, room)
+    if page.plan:
+        yield ""
+        yield from brief_lines(page.plan, room)
     yield ""
     for note in page.notes:
         yield from textwrap.wrap(f"• {note}", room, subsequent_indent="  ")
     yield from fact_lines((*page.marks, *page.facts), room)
-
-
-def fact_lines(facts: Sequence[Fact], room: int) -> Iterator[str]:
-    """Write facts below each other, what they say beside what they are about."""
-    indent = max(width(fact.label) for fact in facts) + 2
-    for fact in facts:
-        label = fact.label + " " * (indent - width(fact.label))
-        yield from textwrap.wrap(label + fact.text, room, subsequent_indent=" " * indent)
 
 
 class _Grid:

@@ -3,12 +3,16 @@
 Text and HTML say the same because both say what stands here.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from oommagic.report import DeviceMemory, Gpu, Outcome, Report
+from oommagic.show.advice_view import AdviceView, advice_view
 from oommagic.show.characters import cut, label, visible
+from oommagic.show.facts import Fact
 from oommagic.show.holdings import CompositionView, composition_views
+from oommagic.show.plan_view import PlanView, plan_in_brief
 from oommagic.show.table import (
     Detail,
     Table,
@@ -21,12 +25,16 @@ from oommagic.show.table import (
     tables,
 )
 from oommagic.show.verdicts import VerdictView, verdict_view
-from oommagic.units import format_bytes, format_seconds
+from oommagic.units import format_bytes, format_seconds, format_time
 
 _MOST_MESSAGE = 300
 _MOST_DEVICES_IN_HEADLINE = 2
 _MEMORY_ERRORS = frozenset({"MemoryError", "ResourceExhaustedError"})
+_GRAPH_NODE = re.compile(r"^\{\{function_node \S+\}\} ")
 _MEMORY_WORDS = ("out of memory", "oom when allocating", "resource_exhausted")
+
+_PACKAGES = {"tensorflow": "TensorFlow", "keras": "Keras"}
+"""How packages write themselves, where it is not how they are imported."""
 
 _ENGINES = {
     "monitoring": "sys.monitoring",
@@ -37,14 +45,6 @@ _ENGINES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """One line below the tables: what it is about, and what there is to say."""
-
-    label: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """What a page about a report says, in the order in which it says it; lanes are apart."""
 
@@ -52,8 +52,10 @@ class View:
     error: str
     is_failure: bool
     verdict: VerdictView | None
+    advice: AdviceView | None
     tables: tuple[Table, ...]
     compositions: tuple[CompositionView, ...]
+    plan: PlanView | None
     marks: tuple[Fact, ...]
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
@@ -67,8 +69,10 @@ def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - fro
         error=_error(report.outcome),
         is_failure=report.outcome.kind != "finished",
         verdict=None if report.verdict is None else verdict_view(report.verdict),
+        advice=advice_view(report.findings, report.trials),
         tables=laid_out,
         compositions=composition_views(report.compositions),
+        plan=None if report.plan is None else plan_in_brief(report.plan),
         marks=tuple(_marks(report, laid_out)),
         notes=tuple(map(visible, _notes(report))),
         facts=tuple(replace(fact, text=visible(fact.text)) for fact in _facts(report)),
@@ -78,9 +82,18 @@ def view(report: Report, detail: Detail = Detail()) -> View:  # noqa: B008 - fro
 def _ending(report: Report) -> str:
     outcome, took = report.outcome, format_seconds(report.elapsed_s)
     if outcome.kind == "finished":
-        return f"Finished in {took}"
+        return f"Finished in {took}{_caught(report)}"
     place = f" at line {outcome.line_number}" if outcome.line_number is not None else ""
     return f"{_stop_words(outcome)}{place} after {took}"
+
+
+def _caught(report: Report) -> str:
+    """Say that memory ran out, where the cell went on all the same."""
+    failure = report.verdict.failure if report.verdict is not None else None
+    if failure is None:
+        return ""
+    at_line = f" at line {failure.line_number}" if failure.line_number is not None else ""
+    return f", but memory ran out{at_line} and the cell caught the error"
 
 
 def _stop_words(outcome: Outcome) -> str:
@@ -112,9 +125,13 @@ def _error(outcome: Outcome) -> str:
 
 
 def _telling_line(message: str) -> str:
-    """Return the line that speaks of memory: TensorFlow's messages begin with a long stack."""
+    """Return the line that speaks of memory: TensorFlow's messages begin with a long stack.
+
+    Which internal function wrapped an eager operation says nothing to a reader.
+    """
     lines = message.strip().splitlines() or [""]
-    return next((line for line in lines if _speaks_of_memory(line)), lines[0])
+    told = next((line for line in lines if _speaks_of_memory(line)), lines[0])
+    return _GRAPH_NODE.sub("", told).removesuffix(" name:")
 
 
 def _peaks(report: Report) -> str:
@@ -178,10 +195,10 @@ def _marks(report: Report, laid_out: Iterable[Table]) -> Iterator[Fact]:
         yield Fact(
             "≥ ~",
             "not every run of the line was watched: it ran at least so often, and its time and "
-            "memory are shares of what was measured for several lines",
+            "memory are its share of what several lines took together",
         )
     elif any(line.is_shared for line in all_lines(report)):
-        words = "memory was read for several lines at once, and is shared out among them"
+        words = "memory was read for several lines at once: this is the line's share of it"
         yield Fact("~", words)
 
 
@@ -192,7 +209,8 @@ def _notes(report: Report) -> Iterator[str]:
 
 
 def _facts(report: Report) -> Iterator[Fact]:
-    yield Fact("Lines", f"told apart by {_ENGINES[report.engine.name]}: {report.engine.reason}")
+    engine = report.engine
+    yield Fact("Lines", f"told apart by {_ENGINES[engine.name]}: {_sentence(engine.reason)}")
     yield from _host_facts(report)
     busy = set(busy_devices(report))
     for device in _sorted_devices(report):
@@ -200,7 +218,11 @@ def _facts(report: Report) -> Iterator[Fact]:
         yield Fact(label(device.name), _device_words(device) + idle)
     for gpu in sorted(report.gpus, key=lambda gpu: gpu.index):
         yield Fact(f"GPU {gpu.index} (NVML)", gpu_words(gpu))
-    yield Fact("Run", ", ".join(_run_words(report)))
+    yield Fact("Run", _sentence(", ".join(_run_words(report))))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def _host_facts(report: Report) -> Iterator[Fact]:
@@ -261,6 +283,6 @@ def gpu_words(gpu: Gpu) -> str:
 
 def _run_words(report: Report) -> Iterator[str]:
     if report.started_at:
-        yield f"started {report.started_at}"
+        yield f"started {format_time(report.started_at)}"
     for name, version in report.versions.items():
-        yield f"{name} {version}"
+        yield f"{_PACKAGES.get(name, name)} {version}"

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from oommagic.report import Composition, Verdict
+from oommagic.report import Composition, Finding, Trial, Verdict
+from oommagic.show.advice_html import advice_parts
+from oommagic.show.advice_view import advice_view
 from oommagic.show.characters import cut_before
 from oommagic.show.holdings import HEADS, CompositionView, Holder, Part, composition_views
 from oommagic.show.page import items, page
@@ -17,11 +19,21 @@ _ARE_WORDS = (True, False, False, False, True)
 """Whether words stand in a column, those of the names left out."""
 
 
-def why_html(verdict: Verdict, compositions: Sequence[Composition] = ()) -> str:
-    """Say a verdict, and what filled the devices, in HTML that can stand in any page."""
+def why_html(
+    verdict: Verdict,
+    compositions: Sequence[Composition] = (),
+    *,
+    findings: Sequence[Finding] = (),
+    trials: Sequence[Trial] = (),
+    beside_panel: bool = False,
+) -> str:
+    """Say a verdict, what would help, and what filled the devices, as HTML for any page."""
     view = verdict_view(verdict)
     failure = "" if view.is_quiet else " class='oom-failure'"
     parts = [f"<div{failure}>", *verdict_parts(view), "</div>"]
+    advice = advice_view(findings, trials)
+    if advice is not None:
+        parts += advice_parts(advice, is_folded=beside_panel)
     for composition in composition_views(compositions):
         parts += composition_parts(composition)
     return page(parts)

@@ -3,7 +3,9 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from oommagic.report import Composition, Verdict
+from oommagic.report import Composition, Finding, Trial, Verdict
+from oommagic.show.advice_text import advice_lines
+from oommagic.show.advice_view import advice_view
 from oommagic.show.characters import cut, cut_before, width
 from oommagic.show.holdings import HEADS, CompositionView, Holder, Part, composition_views
 from oommagic.show.terminal import room_of
@@ -18,11 +20,19 @@ _PARTS_OF_A_SIGN = " ▏▎▍▌▋▊▉█"
 
 
 def why_text(
-    verdict: Verdict, compositions: Sequence[Composition] = (), columns: int | None = None
+    verdict: Verdict,
+    compositions: Sequence[Composition] = (),
+    columns: int | None = None,
+    *,
+    findings: Sequence[Finding] = (),
+    trials: Sequence[Trial] = (),
 ) -> str:
-    """Say a verdict, and what filled the devices, in at most so many columns."""
+    """Say a verdict, what would help, and what filled the devices, in at most so many columns."""
     room = room_of(columns)
     lines = list(verdict_lines(verdict_view(verdict), room))
+    advice = advice_view(findings, trials)
+    if advice is not None:
+        lines += ["", *advice_lines(advice, room)]
     for view in composition_views(compositions):
         lines += ["", *composition_lines(view, room)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Widgets of a report and of a plan; the one place that knows ipywidgets and anywidget.
+"""Widgets of a report, a plan and suggestions; the one place of ipywidgets and anywidget.
 
 A widget holds all that it shows in its own state, so a saved notebook shows it without a kernel.
 """
@@ -10,13 +10,16 @@ import anywidget
 import traitlets
 
 from oommagic.devices import Card
-from oommagic.report import Forecast, Report
+from oommagic.report import Finding, Forecast, Report, Trial
 from oommagic.show.characters import cut
 from oommagic.show.lanes import DrawnLane, DrawnTimeline, draw
+from oommagic.show.measuring import Measure, Measuring
 from oommagic.show.plan_state import planner_state
 
 _MOST_MOMENTS = 480
 _MOST_WORDS = 200
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
 
 _HERE = files("oommagic.show")
 _STYLE = _HERE.joinpath("style.css").read_text(encoding="utf-8")
@@ -42,6 +45,17 @@ class PlannerView(anywidget.AnyWidget):
     """The size that the slider stands at."""
 
 
+class AdvicePanel(anywidget.AnyWidget):
+    """Suggestions, to read, to copy and to measure."""
+
+    _esm = _HERE.joinpath("advice.js").read_text(encoding="utf-8")
+    _css = _STYLE
+
+    advice = traitlets.Dict().tag(sync=True)
+    activity = traitlets.Dict().tag(sync=True)
+    """What is being measured, or what came of it if not a trial."""
+
+
 def timeline(report: Report) -> TimelineView:
     """Make the widget of a report's lanes."""
     drawn = draw(report, _MOST_MOMENTS)
@@ -52,6 +66,30 @@ def planner(forecast: Forecast, cards: Sequence[Card] = ()) -> PlannerView:
     """Make the slider of a forecast; cards are other limits to choose from."""
     state = planner_state(forecast, cards)
     return PlannerView(plan=state.plan, batch=state.batch)
+
+
+def advice(
+    findings: Sequence[Finding], trials: Sequence[Trial] = (), measure: Measure | None = None
+) -> AdvicePanel:
+    """Make the panel of suggestions; `measure` tries one of them, and runs in a thread."""
+    panel = AdvicePanel()
+    measuring = Measuring(findings, trials, measure, panel.set_trait)
+
+    def answer(_panel: object, message: object, _buffers: object) -> None:
+        # The panel asks so as to know whether there is still a kernel to measure anything.
+        if message == {"kind": "hello"}:
+            panel.send({"kind": "here"})
+        elif isinstance(message, dict) and message.get("kind") == "measure":
+            measuring.start(message.get("number"))
+
+    panel.on_msg(answer)
+    return panel
+
+
+def displayed(widget: anywidget.AnyWidget, words: str) -> dict[str, object]:
+    """Give the form in which a notebook displays a widget, and words where it can't."""
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {"text/plain": words, _VIEW: view}
 
 
 def _drawing(drawn: DrawnTimeline) -> dict[str, object]:

@@ -63,7 +63,7 @@ def place_of(tensor: object) -> Place | None:
         if dtype in _WITHOUT_BYTES:
             return None
         shape, count = known._shape_tuple(), known._num_elements()  # noqa: SLF001
-        device = known.backing_device.rpartition("device:")[2]
+        device = context.short_name(known.backing_device)
         address = _address(tensor) if count and dtype in _ADDRESSABLE else 0
     except _refusals():
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from oommagic.own_builtins import keep_builtins
 from oommagic.tf import arena, context
-from oommagic.tf.context import EagerContext, LogicalDevice
+from oommagic.tf.context import EagerContext, LogicalDevice, short_name
 from oommagic.tf.peaks import Reader, SharedPeaks
 
 if TYPE_CHECKING:
@@ -122,11 +122,6 @@ class Allocators:
         self._reads, self._readers, self._shared = (), (), None
         if shared is not None:
             shared.close(readers)
-
-
-def short_name(full_name: str) -> str:
-    """Shorten `/job:worker/replica:0/task:0/device:GPU:1` to `GPU:1`."""
-    return full_name.rpartition("device:")[2]
 
 
 def _limits(handle: object, names: dict[str, str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from oommagic.devices import Card
 from oommagic.errors import DeviceRequestError, UsageError
 from oommagic.tf import context
-from oommagic.units import MIB, format_bytes, parse_bytes
+from oommagic.units import MIB, format_bytes, format_time, parse_bytes
 
 _DEVICE = "CPU:0"
 _PROCESSOR = "CPU"
@@ -44,7 +44,9 @@ def _how(size: str = "2GB", card: str = "") -> str:
 
 def _seen(name: str, megabytes: int, card: str, date: str) -> Card:
     """Take a figure from TensorFlow's own line, `Created device … with N MB memory`."""
-    return Card(name, megabytes * MIB, f"TensorFlow's log on a {card}, {date}, public repository")
+    article = "an" if card.startswith("N") else "a"
+    source = f"TensorFlow's log on {article} {card}, {date}, public repository"
+    return Card(name, megabytes * MIB, source)
 
 
 # Each from one run with default settings on a card that nothing else used, as far as its log
@@ -123,6 +125,11 @@ def environment(limit_bytes: int) -> dict[str, str]:
     return {_USE: "true", _LIMIT: str(limit_mb), _ONEDNN: "0", _GPUS: "-1"}
 
 
+def hiding_gpus() -> dict[str, str]:
+    """Give the variables with which a child process has no GPU to train on."""
+    return {_GPUS: "-1"}
+
+
 def current() -> Arena | None:
     """Give this process's training device, asked for here or by the environment, if any."""
     if os.environ.get(_USE, "").lower() not in _TRUE:
@@ -141,6 +148,15 @@ def peak_bytes() -> int | None:
     if now is None or current() is None or not _has_figures():
         return None
     return now.get_memory_info(_DEVICE)["peak"]
+
+
+def begin_anew() -> int | None:
+    """Forget the highest point, and give what is in use; None while there is no such device."""
+    now = context.current_context()
+    if now is None or current() is None or not _has_figures():
+        return None
+    now.reset_memory_stats(_DEVICE)
+    return now.get_memory_info(_DEVICE)["current"]
 
 
 def owns(device_name: str) -> bool:
@@ -187,7 +203,8 @@ def status() -> str:
         )
     size = format_bytes(device.limit_bytes)
     size += f", like {device.like}," if device.like else ""
-    asked = f"asked for at {device.asked_at}" if device.asked_at else "set by the environment"
+    asked_at = format_time(device.asked_at)
+    asked = f"asked for at {asked_at}" if asked_at else "set by the environment"
     if device.is_running:
         return f"this CPU is one of {size.rstrip(',')} ({asked})."
     if context.has_devices() or context.has_onednn():
@@ -236,7 +253,7 @@ def asked_size(size: str | int | None, like: str | None) -> tuple[int, str]:
     if like is None:
         return parse_bytes(str(size)), ""
     cards = {_plain(card.name): card for card in CARDS}
-    card = cards.get(_plain(like))
+    card = cards.get(_plain(str(like)))
     if card is None:
         names = ", ".join(card.name for card in CARDS)
         raise UsageError(f"There is no figure for a card called {like!r}; there are: {names}.")

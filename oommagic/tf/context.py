@@ -5,7 +5,7 @@ the user can still choose (`set_memory_growth`, logical devices), so it is only 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -20,6 +20,7 @@ _CALLS = "tensorflow.python.pywrap_tfe"
 _SESSION_CALLS = "tensorflow.python.client.pywrap_tf_session"
 _SPEC = "tensorflow.python.framework.device_spec"
 _PORT = "tensorflow.python.util._pywrap_util_port"
+_NEWER = frozenset({"RematScope"})
 
 
 class LogicalDevice(Protocol):
@@ -88,6 +89,11 @@ def own_devices(context: EagerContext) -> list[LogicalDevice]:
     if server is not None:
         here.append(f"/job:{server.job_name}/replica:0/task:{server.task_index}/")
     return [device for device in device_list(context) or () if device.name.startswith(tuple(here))]
+
+
+def short_name(full_name: str) -> str:
+    """Shorten `/job:worker/replica:0/task:0/device:GPU:1` to `GPU:1`."""
+    return full_name.rpartition("device:")[2]
 
 
 def device_meant(context: EagerContext, name: str) -> str | None:
@@ -159,10 +165,17 @@ def has_onednn() -> bool | None:
     return None if ask is None else bool(ask())
 
 
-def versions(packages: Iterable[str] = ("tensorflow", "keras")) -> dict[str, str]:
-    """Give the versions of those packages that are imported."""
+def versions() -> dict[str, str]:
+    """Give the versions of TensorFlow and Keras, where they are imported."""
+    packages = ("tensorflow", "keras")
     found = {name: getattr(sys.modules.get(name), "__version__", None) for name in packages}
     return {name: version for name, version in found.items() if isinstance(version, str)}
+
+
+def keras_offers() -> frozenset[str]:
+    """Give what the imported Keras has under its own name, of what only newer ones have."""
+    module = sys.modules.get("keras")
+    return frozenset() if module is None else _NEWER & vars(module).keys()
 
 
 def _covers(wanted: object, spec: object) -> bool:

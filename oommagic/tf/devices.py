@@ -2,7 +2,7 @@
 
 from oommagic.devices import DeviceNow
 from oommagic.tf import context
-from oommagic.tf.allocator import Allocators, short_name
+from oommagic.tf.allocator import Allocators
 
 
 def tensorflow_now() -> tuple[str, tuple[DeviceNow, ...]]:
@@ -36,4 +36,5 @@ def _peak_told(name: str) -> int:
 
 def _names() -> list[str]:
     now = context.current_context()
-    return [] if now is None else [short_name(device.name) for device in context.own_devices(now)]
+    devices = [] if now is None else context.own_devices(now)
+    return [context.short_name(device.name) for device in devices]

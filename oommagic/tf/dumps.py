@@ -44,28 +44,16 @@ _KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """One piece of memory that the allocator had handed out."""
-
-    address: int
-    bytes: int
-    requested_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Dump:
-    """All that one allocator held at one moment."""
+    """What one allocator held at one moment, in figures."""
 
     allocator: str
     device: str
     """As elsewhere, `GPU:0`; empty for an allocator of host memory."""
     in_use_bytes: int
-    peak_bytes: int
     reserved_bytes: int
     """What the allocator had taken from the device, in use or not."""
     largest_free_chunk_bytes: int
-    chunks: tuple[Chunk, ...]
-    """Those in use, in the order of their addresses."""
 
 
 class DumpFolder:
@@ -208,13 +196,10 @@ def _read(path: Path) -> Dump | None:
 
 def _as_dump(message: Any) -> Dump:
     pieces = message.chunk
-    used = (Chunk(each.address, each.size, each.requested_size) for each in pieces if each.in_use)
     return Dump(
         allocator=message.allocator_name,
         device=device_of(message.allocator_name),
         in_use_bytes=message.stats.bytes_in_use,
-        peak_bytes=message.stats.peak_bytes_in_use,
         reserved_bytes=sum(each.size for each in pieces),
         largest_free_chunk_bytes=max((each.size for each in pieces if not each.in_use), default=0),
-        chunks=tuple(sorted(used, key=lambda chunk: chunk.address)),
     )

@@ -26,7 +26,6 @@ keep_builtins(globals())
 _SCALES = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB, "P": KIB * TIB, "E": MIB * TIB}
 _NUMBER_AND_UNIT = re.compile(r"(?P<number>[\d.]+) ?(?P<unit>[KMGTPE]?)")
 
-
 _OPS = (
     re.compile(r"\[\[(?:\{\{)?node (?P<op>[^\s}\]]+)"),
     re.compile(r"Detected at node '?(?P<op>[^\s']+?)'? defined at"),
@@ -71,6 +70,12 @@ def failure_of(error: BaseException) -> Failure | None:
         if failure is not None:
             return _located(replace(failure, error_type=type(each).__name__))
     return None
+
+
+def failure_from_message(error_type: str, message: str, calls: Iterable[Frame]) -> Failure | None:
+    """Find the out-of-memory failure in an error of this process that is gone."""
+    failure = _failure(frozenset({error_type}), message, calls)
+    return None if failure is None else _located(replace(failure, error_type=error_type))
 
 
 def failed_in_own_line(error: BaseException) -> bool:
@@ -146,7 +151,7 @@ def _failure(types: frozenset[str], text: str, calls: Iterable[Frame]) -> Failur
         shape=shape,
         dtype=dtype,
         op=op,
-        layer=role_of(op, False).layer if "/" in op else "",  # noqa: FBT003 (given by position)
+        layer=role_of(op).layer if "/" in op else "",
         line_number=line.line_number if line else None,
         line_source=line.source if line else "",
         filename=line.filename if line else "",
@@ -206,7 +211,7 @@ def _in_this_process(failure: Failure) -> Failure:
 def _gpus() -> list[str]:
     now = context.current_context()
     names = [device.name for device in context.own_devices(now)] if now is not None else []
-    return [name.rpartition("device:")[2] for name in names if ":CPU:" not in name]
+    return [context.short_name(name) for name in names if ":CPU:" not in name]
 
 
 def _asked_bytes(

@@ -13,12 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from oommagic.own_builtins import keep_builtins
-from oommagic.recording import OpRole
 from oommagic.report import Holding, HoldingKind
+from oommagic.tf.layers import role_of
 
 keep_builtins(globals())
-
-RoleOf = Callable[[str, bool], OpRole]
 
 # Kinds of events in a HeapSimulatorTrace. The third, SHARE_WITH, is what remains.
 _ALLOC, _FREE = 0, 1
@@ -44,8 +42,6 @@ class CompiledBuffers:
     """What these hold at their fullest; adds up to `temporary_bytes`."""
     arguments: tuple[tuple[int, int], ...]
     """Number and bytes of each parameter: weights, slots, the batch."""
-    outputs: tuple[Holding, ...]
-    """What it gives back in buffers of their own, not in those of its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +53,60 @@ class _Place:
     bytes: int
 
 
-def read_buffers(program: Any, role_of: RoleOf) -> CompiledBuffers:
+def read_buffers(program: Any) -> CompiledBuffers:
     """Read an `HloProto` with its buffer assignment."""
-    owners = _Owners(program.hlo_module, role_of)
-    assignment = program.buffer_assignment
-    buffers = {buffer.id: buffer for buffer in assignment.logical_buffers}
-    live, dead = _live_at_peak(assignment.heap_simulator_traces, buffers)
-    temporary: list[Any] = []
-    outputs: list[Holding] = []
-    for allocation in assignment.buffer_allocations:
-        if _is_own(allocation):
-            places = [
-                _Place(buffers[a.logical_buffer_id], a.offset, a.size) for a in allocation.assigned
-            ]
-            places = [place for place in places if place.buffer.id not in dead]
-            held = _holdings(allocation.size, places, live, owners)
-            if allocation.maybe_live_out:
-                outputs += held
-            else:
-                temporary.append((allocation.size, held))
-    temporary.sort(key=lambda sized: -sized[0])
     return CompiledBuffers(
-        tuple(size for size, _ in temporary),
-        _together(holding for _, held in temporary for holding in held),
+        tuple(sorted(temporary_sizes(program), reverse=True)),
+        _held_in(program, _temporary(program)),
         tuple(
             (a.parameter_number, a.size)
-            for a in assignment.buffer_allocations
+            for a in program.buffer_assignment.buffer_allocations
             if a.is_entry_computation_parameter
         ),
-        _together(outputs),
     )
+
+
+def read_largest(program: Any) -> tuple[Holding, ...]:
+    """Tell what the largest allocation for the run holds at its fullest; adds up to its bytes."""
+    largest = max(_temporary(program), key=_size, default=None)
+    return () if largest is None else _held_in(program, [largest])
 
 
 def temporary_sizes(program: Any) -> list[int]:
     """Give the bytes of each allocation that the program takes for the time of its run."""
-    allocations = program.buffer_assignment.buffer_allocations
-    return [a.size for a in allocations if _is_own(a) and not a.maybe_live_out]
+    return [allocation.size for allocation in _temporary(program)]
 
 
-def _is_own(allocation: Any) -> bool:
-    """Say whether the program takes it from the device's allocator for its run."""
+def _temporary(program: Any) -> list[Any]:
+    return [each for each in program.buffer_assignment.buffer_allocations if _is_temporary(each)]
+
+
+def _size(allocation: Any) -> int:
+    size: int = allocation.size
+    return size
+
+
+def _held_in(program: Any, allocations: Iterable[Any]) -> tuple[Holding, ...]:
+    """Tell what allocations hold at the fullest moment; adds up to their bytes."""
+    owners = _Owners(program.hlo_module)
+    assignment = program.buffer_assignment
+    buffers = {buffer.id: buffer for buffer in assignment.logical_buffers}
+    live, dead = _live_at_peak(assignment.heap_simulator_traces, buffers)
+    held: list[Holding] = []
+    for allocation in allocations:
+        assigned = (a for a in allocation.assigned if a.logical_buffer_id not in dead)
+        places = [_Place(buffers[a.logical_buffer_id], a.offset, a.size) for a in assigned]
+        held += _holdings(allocation.size, places, live, owners)
+    return _together(held)
+
+
+def _is_temporary(allocation: Any) -> bool:
+    """Say whether it is taken from the device's allocator, and given back after the run."""
     return not (
         allocation.is_entry_computation_parameter
         or allocation.is_constant
         or allocation.is_thread_local
+        or allocation.maybe_live_out
     )
 
 
@@ -181,9 +187,8 @@ def _together(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
 class _Owners:
     """Leads a buffer back to the op and the layer that it was compiled from."""
 
-    def __init__(self, module: Any, role_of: RoleOf) -> None:
+    def __init__(self, module: Any) -> None:
         self._module = module
-        self._role_of = role_of
         self._instructions = {i.id: i for c in module.computations for i in c.instructions}
         self._computations = {c.id: c for c in module.computations}
 
@@ -198,17 +203,17 @@ class _Owners:
             return Holding("workspace", 0)
         op = self._own_op(instruction)
         if op:
-            role = self._role_of(op, False)  # noqa: FBT003 (a column of the tape)
+            role = role_of(op)
             if role.kind == "weights" and not role.layer:
                 near = self._nearest_op(instruction)
-                role = replace(role, layer=self._role_of(near, False).layer)  # noqa: FBT003
+                role = replace(role, layer=role_of(near).layer)
             if not role.layer and _SUM.fullmatch(op):
-                addend = self._search(instruction, self._sources_of, self._is_layer_s)
-                role = self._role_of(addend, False) if addend else role  # noqa: FBT003
+                addend = self._search(instruction, self._sources_of, _is_layer_s)
+                role = role_of(addend) if addend else role
             return Holding(role.kind, 0, role.layer, op, shape=shape, dtype=dtype)
         # The compiler's own: a copy in another layout, a counter, a padded array.
         op = self._nearest_op(instruction)
-        layer = self._role_of(op, False).layer if op else ""  # noqa: FBT003
+        layer = role_of(op).layer if op else ""
         kind: HoldingKind = "workspace" if op else "unknown"
         return Holding(kind, 0, layer, op, shape=shape, dtype=dtype)
 
@@ -233,12 +238,8 @@ class _Owners:
         """
         ways = (self._users_of, self._sources_of)
         return next(
-            filter(None, (self._search(instruction, way, self._is_layer_s) for way in ways)), ""
+            filter(None, (self._search(instruction, way, _is_layer_s) for way in ways)), ""
         ) or next(filter(None, (self._search(instruction, way, bool) for way in ways)), "")
-
-    def _is_layer_s(self, op: str) -> bool:
-        role = self._role_of(op, False)  # noqa: FBT003 (a column of the tape)
-        return bool(role.layer) and role.kind not in {"weights", "optimizer slots", "workspace"}
 
     def _search(
         self,
@@ -290,6 +291,11 @@ class _Owners:
             for instruction in self._instructions.values()
             for computation in instruction.called_computation_ids
         }
+
+
+def _is_layer_s(op: str) -> bool:
+    role = role_of(op)
+    return bool(role.layer) and role.kind not in {"weights", "optimizer slots", "workspace"}
 
 
 def _shape(shape: Any, index: Iterable[int]) -> tuple[tuple[int, ...] | None, str]:

@@ -6,7 +6,7 @@ is a layer only if it ends in a number, and what stands before that number is th
 """
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from oommagic.own_builtins import keep_builtins
@@ -91,17 +91,13 @@ _VARIABLE_OPS = frozenset(
 )
 
 
-def role_of(
-    op: str,
-    is_temporary: bool,  # noqa: FBT001 (a column of the tape)
-    known: Container[str] = frozenset(),
-) -> OpRole:
+def role_of(op: str, *, is_temporary: bool = False) -> OpRole:
     """Tell from an op's name what kind of memory it takes, and for which layer.
 
-    A layer is its path inside the outermost model; of a model that others call as their part
-    (a GAN's generator), only `known` paths tell that. What works for a loss or an optimizer has
-    that one's name. XLA's buffers have no op, nor do arrays that become tensors: for these the
-    event around them, `tf.constant` or `convert_to_tensor`, can stand.
+    A layer is its path inside the outermost model. What works for a loss or an optimizer has that
+    one's name. XLA's buffers have no op, nor do arrays that become tensors: for these the event
+    around them, `tf.constant` or `convert_to_tensor`, can stand. What is temporary is wanted by
+    the op for itself alone.
     """
     parts = _parts(op)
     if not parts or parts[0] in _NOT_SAID or parts[-1].startswith(_COMPILED):
@@ -114,7 +110,7 @@ def role_of(
         return _of_optimizer(_plain(parts[0]), _plain(parts[-1]))
     is_gradient = _OF_GRADIENTS.search(op) is not None
     losses = list(takewhile(_is_loss, map(_plain, parts)))
-    layer = losses[-1] if losses else _layer(parts, known, is_gradient=is_gradient)
+    layer = losses[-1] if losses else _layer(parts, is_gradient=is_gradient)
     if is_temporary and not _GIVES_ITS_SCRATCH.fullmatch(_plain(parts[-1])):
         kind = _of_scratch(_plain(parts[-1]))
     elif is_gradient or _GRADIENT_OP.fullmatch(_plain(parts[-1])):
@@ -156,14 +152,13 @@ def _plain(part: str) -> str:
     return _NUMBERS.sub("", part)
 
 
-def _layer(parts: Sequence[str], known: Container[str], *, is_gradient: bool) -> str:
+def _layer(parts: Sequence[str], *, is_gradient: bool) -> str:
     """Join the parts that are layers, which stand in a row; the last part is the op."""
     scopes = parts[:-1]
     if is_gradient and scopes and _plain(scopes[-1]) in _LAYERS_LIKE_OPS:
         scopes = scopes[:-1]  # the scope of that op's gradient
     layers = [_NUMBER.sub("", part) for part in takewhile(_is_layer, scopes)]
-    inside, whole = "/".join(layers[1:] or layers), "/".join(layers)
-    return whole if whole in known and inside not in known else inside
+    return "/".join(layers[1:] or layers)
 
 
 def _is_layer(part: str) -> bool:

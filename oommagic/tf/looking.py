@@ -5,8 +5,9 @@ Attributes come from the object's own dictionary, items from the built-in types'
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import CO_OPTIMIZED
+from itertools import islice
 from types import FrameType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any, Literal
 
@@ -48,6 +49,10 @@ _EXACT: dict[int, Family] = {
         for kind in (ModuleType, type, int, float, complex, bool, str, bytes, type(None))
     },
 }
+_SEQUENCES = (list, tuple, set, frozenset, deque)
+MOST_ITEMS = 20_000
+"""What holds more is data: only so many items of it are looked at."""
+
 # Attributes are looked at in objects of the notebook's own classes and in these packages'.
 _LOOKED_INTO = ("__main__", "tensorflow", "keras")
 
@@ -93,13 +98,34 @@ def items_of(container: Any, family: Family) -> Iterator[tuple[object, object]]:
     """Yield keys and items of a container as they are now, by the built-in type's own iterator."""
     if family == "dict":
         return iter(list(dict.items(container)))
-    classes = _mro(type(container))
-    iterate: Callable[[Any], Iterator[object]] = next(
-        kind.__iter__
-        for kind in (list, tuple, set, frozenset, deque)
-        if any(made_from is kind for made_from in classes)
-    )
-    return enumerate(list(iterate(container)))
+    return enumerate(list(_built_in(type(container)).__iter__(container)))
+
+
+def _built_in(kind: type) -> Any:
+    """Give the built-in class that a container's own is made from.
+
+    No generator looks for it: what it is left with when it is dropped can lose an interrupt.
+    """
+    for made_from in _mro(kind):
+        for known in _SEQUENCES:
+            if made_from is known:
+                return known
+    raise TypeError(kind)
+
+
+def list_items(container: object) -> list[object]:
+    """Give the items of a list or tuple: Python's, Keras's or TensorFlow's."""
+    family = family_of(type(container))
+    if family == "wrapper":
+        return list_items(unwrapped(attributes_of(container)))
+    if family not in {"list", "tuple"}:
+        return []
+    return [item for _, item in islice(items_of(container, family), MOST_ITEMS)]
+
+
+def unwrapped(attributes: Mapping[str, object]) -> object:
+    """Give what TensorFlow's own list or dictionary stands for; as a list it is empty itself."""
+    return attributes.get("_storage", attributes.get("_self_last_wrapped_dict_snapshot"))
 
 
 def closure_of(function: object) -> Iterator[tuple[str, object]]:

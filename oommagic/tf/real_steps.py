@@ -1,14 +1,17 @@
 """One real step at a batch size, as `fit`, `predict` or the user's own loop would run it."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
 from typing import Any, Protocol
 
-from oommagic.tf.samples import Constant, Rows, Sample, Task, map_leaves
+from oommagic.tf.samples import Constant, Rows, Sample, Task, leaves, map_leaves
+from oommagic.tf.step_graphs import StepsInGraphs
 
 Step = Callable[[], object]
 
+_FUNCTIONAL = "keras.src.models.functional"
 _MANY_VARIABLES = 150
 _FLOAT_BYTES = 4
 
@@ -25,43 +28,47 @@ class Steps(Protocol):
 
 def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
     """Choose how the subject's steps are run."""
+    if isinstance(subject, StepsInGraphs):
+        return _InGraphs(subject, sample, task)
     if task == "training":
-        return _Training(subject, sample)
-    return _Prediction(subject, sample) if task == "prediction" else _Own(subject, sample)
+        _build_for_strategy(subject, sample)
+        return _OfModel(subject, sample, subject.make_train_function, _training_step)
+    if task == "prediction":
+        return _OfModel(subject, sample, subject.make_predict_function, _prediction_step)
+    return _Own(subject, sample)
 
 
-class _Training:
-    """Keras's function that takes an iterator, as `fit` calls it; see `_is_traced_open`."""
+class _OfModel:
+    """Keras's own function for a task, called as Keras calls it; see `is_traced_open`."""
 
-    def __init__(self, model: Any, sample: Sample) -> None:
-        self.is_prepared_anew = not _is_traced_open(model) or bool(model.jit_compile)
+    def __init__(
+        self,
+        model: Any,
+        sample: Sample,
+        make_function: Callable[..., object],
+        step_on: Callable[[Any, Iterator[Any]], Step],
+    ) -> None:
+        self.is_prepared_anew = not is_traced_open(model) or bool(model.jit_compile)
         self._model = model
         self._sample = sample
-        _build_for_strategy(model, sample)
-        model.make_train_function(force=True)
+        self._make_function = partial(make_function, force=True)
+        self._step_on = step_on
+        self._make_function()
 
     def at(self, batch: int) -> Step:
-        if not _is_traced_open(self._model):
-            self._model.make_train_function(force=True)
-        iterator = iter(_dataset(self._model, self._sample, batch))
-        return partial(self._model.train_function, iterator)
+        if not is_traced_open(self._model):
+            self._make_function()
+        return self._step_on(self._model, iterator_of(self._model, self._sample, batch))
 
 
-class _Prediction:
-    """Keras's function that takes batches, as `predict` calls it; traced likewise."""
+def _training_step(model: Any, batches: Iterator[Any]) -> Step:
+    """Give a step of `fit`, whose function takes an iterator."""
+    return partial(model.train_function, batches)
 
-    def __init__(self, model: Any, sample: Sample) -> None:
-        self.is_prepared_anew = not _is_traced_open(model) or bool(model.jit_compile)
-        self._model = model
-        self._sample = sample
-        model.make_predict_function(force=True)
 
-    def at(self, batch: int) -> Step:
-        if not _is_traced_open(self._model):
-            self._model.make_predict_function(force=True)
-        iterator = iter(_dataset(self._model, self._sample, batch))
-        data = [next(iterator) for _ in range(self._model.steps_per_execution)]
-        return partial(self._model.predict_function, data)
+def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:
+    """Give a step of `predict`, whose function takes batches."""
+    return partial(model.predict_function, data_of(model, batches))
 
 
 class _Own:
@@ -78,16 +85,57 @@ class _Own:
         return partial(self._function, *arguments)
 
 
+class _InGraphs:
+    """Graphs of steps whose code is elsewhere, on the batches that it would be given."""
+
+    def __init__(self, subject: StepsInGraphs, sample: Sample, task: Task) -> None:
+        self.is_prepared_anew = subject.is_prepared_anew
+        self._subject = subject
+        self._sample = sample
+        self._task = task
+
+    def at(self, batch: int) -> Step:
+        given = self._given(batch)
+        return lambda: self._subject.run(batch, _flat(given))
+
+    def _given(self, batch: int) -> Any:
+        if self._task == "training":
+            return iterator_of(self._subject, self._sample, batch)
+        if self._task == "prediction":
+            return data_of(self._subject, iterator_of(self._subject, self._sample, batch))
+        return list(arrays_of_step(self._sample, batch))
+
+
+def _flat(given: Any) -> list[Any]:
+    """Give the tensors that a function of TensorFlow's runtime takes for its arguments."""
+    import tensorflow as tf
+
+    parts = tf.nest.flatten(given, expand_composites=True)
+    return [tf.convert_to_tensor(part) for part in parts]
+
+
+def arrays_of_step(sample: Sample, batch: int) -> Iterator[Any]:
+    """Give those arguments of a function that are arrays, as it is given them."""
+    for part in leaves(sample.content):
+        if is_array_of_step(part):
+            yield _as_given(part, batch)
+
+
+def is_array_of_step(part: object) -> bool:
+    """Say whether a part of a sample is an array, not something else that a function is given."""
+    return isinstance(part, Rows | Constant)
+
+
 def _as_given(part: Any, batch: int) -> Any:
     import tensorflow as tf
 
-    if not isinstance(part, Rows | Constant):
+    if not is_array_of_step(part):
         return part
     values = part.repeated(batch) if isinstance(part, Rows) else part.values
     return tf.constant(values) if part.is_tensor else values
 
 
-def _is_traced_open(model: Any) -> bool:
+def is_traced_open(model: Any) -> bool:
     """Say whether a model's function is traced once, for batches of any size.
 
     Else it is traced for each size, with the size in its shapes, as where all batches of an epoch
@@ -100,10 +148,11 @@ def _is_traced_open(model: Any) -> bool:
 
 def given_out_bytes(model: Any) -> int:
     """Add up what the layers give out for one sample; 0 where Keras does not know beforehand."""
-    from keras.src.models.functional import Functional
-
+    if isinstance(model, StepsInGraphs):
+        return model.given_out_bytes
     functional = getattr(model, "_functional", None) or model
-    known = functional.operations if isinstance(functional, Functional) else ()
+    kind = getattr(sys.modules.get(_FUNCTIONAL), "Functional", None)
+    known = functional.operations if kind is not None and isinstance(functional, kind) else ()
     return sum(map(_given_out_bytes, known))
 
 
@@ -114,7 +163,12 @@ def _given_out_bytes(operation: Any) -> int:
     return _FLOAT_BYTES * int(values) + given_out_bytes(operation)
 
 
-def _dataset(model: Any, sample: Sample, batch: int) -> Any:
+def data_of(model: Any, batches: Iterator[Any]) -> list[Any]:
+    """Give the batches that a model's function for predictions takes at once."""
+    return [next(batches) for _ in range(model.steps_per_execution)]
+
+
+def iterator_of(model: Any, sample: Sample, batch: int) -> Iterator[Any]:
     """Give one batch again and again.
 
     The batch is one tensor for all steps: nothing of what makes data runs beside them.
@@ -123,10 +177,14 @@ def _dataset(model: Any, sample: Sample, batch: int) -> Any:
 
     data = _as_fit_gives_it(sample.batch(batch))
     dataset = tf.data.Dataset.from_tensors(data).repeat()
-    if _is_traced_open(model):
+    is_open = model.is_open if isinstance(model, StepsInGraphs) else is_traced_open(model)
+    if is_open:
         closed = tf.data.experimental.to_variant(dataset)
         dataset = tf.data.experimental.from_variant(closed, _open_spec(data))
-    return model.distribute_strategy.experimental_distribute_dataset(dataset)
+    if not isinstance(model, StepsInGraphs):
+        dataset = model.distribute_strategy.experimental_distribute_dataset(dataset)
+    batches: Iterator[Any] = iter(dataset)
+    return batches
 
 
 def _open_spec(data: Any) -> Any:
@@ -154,13 +212,14 @@ def _tuples(content: Any) -> Any:
     return content
 
 
-def _has_strategy(model: Any) -> bool:
+def has_strategy(model: Any) -> bool:
+    """Say whether a model was made in the scope of a strategy."""
     return getattr(model, "_distribute_strategy", None) is not None
 
 
 def _build_for_strategy(model: Any, sample: Sample) -> None:
     """Make what is missing within the strategy's scope, as `fit` does before its first step."""
     build = getattr(model, "_symbolic_build", None)
-    if build is not None and _has_strategy(model):
+    if build is not None and has_strategy(model):
         with model.distribute_strategy.scope():
             build(data_batch=_as_fit_gives_it(sample.batch(1)))

@@ -125,7 +125,8 @@ def from_arrays(batch: Any) -> Sample:
     if len(lengths) > 1:
         raise PlanError(
             f"The arrays of the batch have different lengths ({_listed(lengths)}): "
-            "pass as many labels as samples."
+            "pass as many labels as samples, and of a tf.data.Dataset one of batches, as in "
+            "ds.batch(8)."
         )
     count = min(lengths[0], _affordable_rows(found, lengths[0]))
     return Sample(map_leaves(partial(_first_rows, count=count), batch))

@@ -6,8 +6,9 @@ theirs draws at random is drawn again by their own code.
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from types import GeneratorType
 from typing import Any
 
@@ -16,6 +17,7 @@ from oommagic.tf import made_up
 from oommagic.tf.left_as_it_was import left_as_it_was
 from oommagic.tf.samples import (
     MOST_ROWS,
+    Constant,
     Rows,
     Sample,
     Task,
@@ -30,13 +32,21 @@ _MOST_ELEMENTS = 16
 _LONGEST_S = 3.0
 
 _DATASET = "tensorflow.python.types.data"
-_TRAINER = "keras.src.backend.tensorflow.trainer"
 
 
 def is_keras_model(subject: object) -> bool:
     """Say whether it is a model of Keras 3."""
     kind = getattr(sys.modules.get("keras"), "Model", None)
     return kind is not None and isinstance(subject, kind)
+
+
+def is_step(subject: object) -> bool:
+    """Say whether it can only be a training step: what can be called, but is no model at all.
+
+    Models of Keras 2 can be called too; that would be the step of a prediction.
+    """
+    is_model = is_keras_model(subject) or hasattr(subject, "fit")
+    return callable(subject) and not is_model
 
 
 def sample_of(subject: Any, batch: Any, task: Task) -> Sample:
@@ -57,6 +67,7 @@ def sample_of(subject: Any, batch: Any, task: Task) -> Sample:
     content = sample.content if isinstance(sample.content, tuple) else (sample.content,)
     content = content[:1] if task == "prediction" else _without_nones(content)
     sample = replace(sample, content=content)
+    _check_arrays(content)
     _check_fits(subject, sample, task)
     return sample
 
@@ -87,7 +98,7 @@ def _given(batch: Any) -> Sample:
         )
     data_set = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
     if data_set is not None and isinstance(batch, data_set):
-        return from_arrays(batch[0])
+        return _from_batches(_first(map(batch.__getitem__, _numbers(batch)), _MOST_ELEMENTS))
     if _is_function(batch):
         with left_as_it_was():
             return from_function(batch)
@@ -107,10 +118,14 @@ def _is_dataset(batch: Any) -> bool:
 def _from_dataset(dataset: Any) -> Sample:
     """Look at the first batches, and keep rows of the one with the largest samples."""
     is_any_length = _check_spec(dataset.element_spec)
+    return _from_batches(_first(dataset, _MOST_ELEMENTS if is_any_length else 1))
+
+
+def _from_batches(batches: Iterator[Any]) -> Sample:
     found: Sample | None = None
     lengths = set()
     with left_as_it_was():
-        for element in _first(dataset, _MOST_ELEMENTS if is_any_length else 1):
+        for element in batches:
             sample = from_arrays(element)
             lengths.add(sample.row_bytes)
             if found is None or sample.row_bytes > found.row_bytes:
@@ -126,7 +141,12 @@ def _from_dataset(dataset: Any) -> Sample:
     return found
 
 
-def _first(dataset: Any, most: int) -> Iterator[Any]:
+def _numbers(data_set: Any) -> Iterable[int]:
+    """Give the numbers of a PyDataset's batches, of which there may be no end."""
+    return count() if data_set.num_batches is None else range(data_set.num_batches)
+
+
+def _first(dataset: Iterable[Any], most: int) -> Iterator[Any]:
     until_s = time.monotonic() + _LONGEST_S
     for number, element in enumerate(dataset, start=1):
         yield element
@@ -161,6 +181,16 @@ def _as_fit_takes_it(part: Any) -> Any:
     return replace(part, values=part.values.astype(precision, copy=False))
 
 
+def _check_arrays(content: tuple[Any, ...]) -> None:
+    """Refuse what has no rows beside what has: all of it would come with each batch."""
+    for part in leaves(content):
+        if not (part is None or isinstance(part, Rows | Constant)):
+            raise PlanError(
+                f"The batch has something in it that is no array ({type(part).__name__}): pass "
+                "dense arrays or tensors, or a tf.data.Dataset of them."
+            )
+
+
 def _without_nones(content: tuple[Any, ...]) -> tuple[Any, ...]:
     while content and content[-1] is None:
         content = content[:-1]
@@ -169,9 +199,10 @@ def _without_nones(content: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _check_model(model: Any, task: Task) -> None:
     if not is_keras_model(model):
+        other = "a step of your own is planned without `predict`"
         raise PlanError(
             f"{type(model).__name__} is no model of Keras 3: pass a compiled Keras model, "
-            "or a function that makes one training step."
+            f"{'or a function that makes one training step' if task == 'training' else other}."
         )
     if task == "training" and not model.compiled:
         raise PlanError(
@@ -217,12 +248,22 @@ def _check_fits(model: Any, sample: Sample, task: Task) -> None:
     inputs: Any = getattr(model, "inputs", None) or ()
     given = [part for part in leaves(sample.content[0]) if isinstance(part, Rows)]
     made_up.check_any_batch(inputs)
+    _check_number(model, len(inputs), len(list(leaves(sample.content[0]))))
     if len(inputs) == len(given) == 1:
         _check_has_batch_axis(tuple(inputs[0].shape), given[0].values.shape)
     own_labels = _has_keras_own(model, "train_step", "compute_loss") and model.loss is not None
     if task == "training" and len(sample.content) == 1 and own_labels:
         raise PlanError(
             "The batch has no labels: pass both, e.g. oommagic.plan(model, (x[:8], y[:8]))."
+        )
+
+
+def _check_number(model: Any, takes: int, given: int) -> None:
+    """Refuse fewer inputs than the model has; a step of the user's own may make the others."""
+    if takes > given and _has_keras_own(model, "train_step", "predict_step"):
+        raise PlanError(
+            f"The model takes {takes} inputs, and the batch has {given}: pass them together, e.g. "
+            "oommagic.plan(model, ([a[:8], b[:8]], y[:8]))."
         )
 
 

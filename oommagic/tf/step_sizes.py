@@ -1,28 +1,47 @@
-"""Which two batch sizes a plan's steps are tried at, and how often: as far as the time allows.
+"""Which batch sizes a plan's steps are tried at, and how often: as far as the time allows.
 
 Primes, since an allocation that grows with the batch is known by its shape: no other side of it
 should be a multiple of the batch. And large ones: where kernels take long, ops race as they do at
-the sizes that people train at. Two sizes tell by which law an allocation grows.
+the sizes that people train at. Two sizes tell by which law an allocation grows. A small one shows
+what kernels do without there; with few samples they often choose another algorithm. Where one of
+two sizes takes scratch memory that the other does without, sizes between them tell from where on.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from oommagic.curve import Curve
 from oommagic.units import MIB
 
 _FIRST = (7, 11, 17, 29, 41, 61)
+LEAST = 2
+"""What is tried where the first size does not fit; of a single sample kernels make an exception."""
 _FIRST_OF_UNKNOWN = 11
 _FIRST_BYTES = 48 * MIB
 """What a model's layers may give out in its first step, whose pace is not known yet."""
-_PRIMES = (11, 17, 23, 29, 37, 47, 61, 79, 101, 127, 163, 211, 257, 331, 419, 541, 691, 881)
+_PRIMES = (
+    3, 5, 7, 11, 17, 23, 29, 37, 47, 61, 79, 101, 127, 163, 211, 257, 331, 419, 541, 691, 881,
+)  # fmt: skip
 _COUNTS = (8, 6, 4, 3, 2)
 """How often a step runs at the second size: its first time only prepares the others."""
 _MOST_MORE = 5
 _MORE_S, _MORE_SHARE = 0.6, 0.2
 """What more steps at the first size may take, and of the time that is left."""
-QUICK_S = 2.4
+_SMALL = (5, 3, 7)
+_SMALL_S, _SMALL_SHARE = 1.2, 0.25
+"""What steps at a small size may take, and of the time that is left."""
+QUICK_S = 1.6
 """More is not spent on steps that are quick."""
+BETWEEN_S, EACH = 1.5, 2
+"""What sizes between two others may take, and how often each runs."""
+_PATIENCE = (1, 2, 3)
+"""How many times that, where tracing a second size takes long; then all the time that is left."""
 _LEAST_STRIDE = 1.5
 """The second size is at least so many times the first: closer ones say little."""
+_ALWAYS_TOLD, _TOLD = (256, 64, 16), (4, 1024, 128, 4096, 32, 512, 8, 2048)
+"""Sizes at which XLA is asked what a step takes that it compiled: the usual ones."""
+_SURE = 0.02
+"""Where all of a step is known so closely, XLA need not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +76,54 @@ def more_at_first(pace: Pace, left_s: float) -> int:
     return min(max(int(allowed_s / (pace.step_s + pace.fixed_s)), 1), _MOST_MORE)
 
 
+def small_run(pace: Pace, left_s: float, sides: frozenset[int]) -> tuple[int, int] | None:
+    """Choose a size well below the first, and how often it runs, or neither."""
+    allowed_s = min(_SMALL_S, _SMALL_SHARE * left_s)
+    # Laws are known from the other sizes: a small one need not stand out.
+    size = next((n for n in _SMALL if _stands_out(n, sides)), _SMALL[0])
+    if size * _LEAST_STRIDE**2 >= pace.batch:
+        return None
+    costs = ((count, _cost_s(pace, size, count)) for count in _COUNTS)
+    return next(((size, count) for count, cost_s in costs if cost_s <= allowed_s), None)
+
+
 def second_run(pace: Pace, left_s: float, sides: frozenset[int]) -> tuple[int, int] | None:
     """Choose a second size, and how often it runs, or neither where that takes too long.
 
     Then shapes tell what is the batch's.
     """
-    for allowed_s in sorted({min(QUICK_S, left_s), left_s}):
+    for allowed_s in sorted({*(min(QUICK_S * times, left_s) for times in _PATIENCE), left_s}):
         for count in _COUNTS:
             for size in reversed(_usable(pace, sides)):
                 if _cost_s(pace, size, count) <= allowed_s:
                     return size, count
     return None
+
+
+def size_between(small: int, large: int, sides: frozenset[int]) -> int | None:
+    """Choose a size in the middle of two, as kernels count: by how many times they differ."""
+    middle = round((small * large) ** 0.5)
+    inside = sorted(range(small + 1, large), key=lambda size: abs(size - middle))
+    return next((size for size in inside if _stands_out(size, sides)), None)
+
+
+def size_to_tell(known: Mapping[int, int], held_bytes: int) -> int | None:
+    """Choose the size where it is least sure what XLA would tell; None where that is sure enough.
+
+    `known` has what it told; `held_bytes` is what stays on the device beside.
+    """
+    for size in _ALWAYS_TOLD:
+        if size not in known:
+            return size
+    curve = Curve(tuple(sorted(known.items())))
+    unsure = {size: _unsure(curve, size, held_bytes) for size in _TOLD if size not in known}
+    least_sure = max(unsure, key=lambda size: unsure[size], default=None)
+    return least_sure if least_sure is not None and unsure[least_sure] > _SURE else None
+
+
+def _unsure(curve: Curve, size: int, held_bytes: int) -> float:
+    least, most = curve.range_at(size)
+    return (most - least) / max(most + held_bytes, 1)
 
 
 def _usable(pace: Pace, sides: frozenset[int]) -> list[int]:

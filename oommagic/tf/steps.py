@@ -5,15 +5,18 @@ own; in the user's kernel this belongs within `left_as_it_was`.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, Self
 
 from oommagic.errors import PlanError
-from oommagic.recording import CompiledSize, StepTapes, Tape, TapedStep
-from oommagic.tf import arena, step_sizes, xla
+from oommagic.recording import CompiledSize, Held, StepTapes, Tape, TapedStep
+from oommagic.tf import arena, run_graphs, step_sizes, xla
 from oommagic.tf.allocator import Allocators
 from oommagic.tf.failures import failure_of
 from oommagic.tf.hush import Hush
@@ -21,14 +24,24 @@ from oommagic.tf.inventory import held_by
 from oommagic.tf.profiler import ProfilerBusyError, ProfilerSession
 from oommagic.tf.real_steps import Step, Steps, given_out_bytes, steps_of
 from oommagic.tf.samples import Sample, Task
+from oommagic.tf.step_graphs import StepsInGraphs
 from oommagic.tf.step_sizes import Pace
 from oommagic.tf.tape_reader import Taped, read_tapes
 from oommagic.tf.undoing import Undoing
+from oommagic.tf.xla_functions import CompiledElsewhere
+from oommagic.units import MIB
 
 Progress = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 14.0
-_COMPILED_SIZES = (64, 256, 1024)
+_FEWEST_COMPILED = 2
+"""One size does not tell how a compiled step's one allocation grows."""
+_SCRATCH_BYTES = MIB
+"""Less is not looked after where one size takes it and another does without."""
+_COMPILE_S = 120.0
+"""What asking XLA for one size may take: without the fewest there is no plan."""
+_COMPILED_S = 9.0
+"""After so long no size is asked for beyond the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +72,22 @@ class Making:
                 self.tape = _of_device(self._recording.stop(), _device().name)
 
 
-def record(
+def record(  # noqa: PLR0913 (the last is said by name)
     subject: Any,
     sample: Sample,
     task: Task,
     on_progress: Progress,
     budget_s: float = DEFAULT_BUDGET_S,
+    *,
+    first: int | None = None,
 ) -> StepTapes:
     """Run steps of a Keras model, or of a function, at a few batch sizes, one tape a step.
 
-    An error of the model's own is raised as it is; so is running out at the smallest size. What
-    was allocated before is not in it: see `Making`.
+    An error of the model's own is raised as it is; so is running out at the first size. What was
+    allocated before is not in it: see `Making`.
     """
-    return _Run(subject, sample, task, on_progress, perf_counter() + budget_s).record()
+    run = _Run(subject, sample, task, on_progress, perf_counter() + budget_s)
+    return run.record(first or first_batch(subject, sample))
 
 
 def run_steps(
@@ -101,26 +117,32 @@ class _Run:
     until_s: float
     notes: list[str] = field(default_factory=list)
 
-    def record(self) -> StepTapes:
+    def record(self, first: int) -> StepTapes:
         device, mark = _device(), xla.last_number()
-        held = held_by({_title(self.subject): self.subject})
+        held = _held_by(self.subject)
         steps = steps_of(self.subject, self.sample, self.task)
-        sides = self.sample.fixed_sides() | _sides(self.subject)
-        first = step_sizes.first_size(sides, given_out_bytes(self.subject))
+        sides = self.sample.fixed_sides() | sides_of(self.subject)
         self.on_progress(f"tracing and running the first step, at batch {first}")
         step = steps.at(first)
-        taped = [self._tape_of(step, first, device)]
+        with run_graphs.collected() as needs:
+            taped = [self._tape_of(step, first, device)]
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
-        compiled = tuple(self._compiled(mark, first))
+        is_one_piece = self._is_compiled(mark) and not _names_layers(taped[-1].tape)
+        compiled = tuple(self._compiled(mark, first, taped[-1].tape)) if is_one_piece else ()
         more = step_sizes.more_at_first(pace, self._left_s())
         taped += self._taped(lambda: step, first, more, device)
-        if second := step_sizes.second_run(pace, self._left_s(), sides):
-            size, count = second
-            taped += self._taped(lambda: steps.at(size), size, count, device)
+        others = () if len(compiled) > 1 else (step_sizes.small_run, step_sizes.second_run)
+        for choose in others:
+            if chosen := choose(pace, self._left_s(), sides):
+                size, count = chosen
+                taped += self._taped(partial(steps.at, size), size, count, device)
+        taped += self._between(tuple(taped), steps, device, sides)
+        if self._is_compiled(mark):
+            self._check_sizes({one.batch for one in taped} | {one.batch for one in compiled})
         return StepTapes(
-            title=_title(self.subject),
+            title=title_of(self.subject),
             task=self.task,
             device=device.name,
             limit_bytes=device.limit_bytes,
@@ -130,8 +152,33 @@ class _Run:
             batch_bytes={step.batch: step.batch * self.sample.row_bytes for step in taped},
             compiled=compiled,
             held=tuple(one for one in held if one.device == device.name),
+            needs=needs,
             notes=(*self.sample.notes, *self.notes),
         )
+
+    def _check_sizes(self, known: set[int]) -> None:
+        """Refuse to tell of a compiled step what one size alone does not show."""
+        if len(known) == 1:
+            raise PlanError(
+                f"XLA compiles {title_of(self.subject)}, or a part of it, and it is known at one "
+                "batch size alone, which does not show how it grows: there is no plan. "
+                "Without `jit_compile=True` there is one, for the step that is not compiled."
+            )
+
+    def _between(
+        self, taped: Sequence[TapedStep], steps: Steps, device: _Device, sides: frozenset[int]
+    ) -> Iterator[TapedStep]:
+        """Run sizes between two of which one takes scratch memory that the other does without."""
+        tapes: dict[int, list[Tape]] = defaultdict(list)
+        for step in taped:
+            tapes[step.batch].append(step.tape)
+        until_s = min(perf_counter() + step_sizes.BETWEEN_S, self.until_s)
+        while perf_counter() < until_s and (size := _size_in_doubt(tapes, sides)):
+            for step in self._taped(partial(steps.at, size), size, step_sizes.EACH, device):
+                tapes[size].append(step.tape)
+                yield step
+            if size not in tapes:
+                return
 
     def _taped(
         self, prepare: Callable[[], Step], size: int, count: int, device: _Device
@@ -171,22 +218,33 @@ class _Run:
             )
         return TapedStep(batch, tape, elapsed_s)
 
-    def _compiled(self, mark: int, first: int) -> Iterator[CompiledSize]:
+    def _compiled(self, mark: int, first: int, tape: Tape) -> Iterator[CompiledSize]:
         """Ask XLA what the step takes at sizes that need not run, as long as that is quick."""
-        if xla.last_number() == mark:
-            return
-        took_s = 0.0
-        for size in (first, *_COMPILED_SIZES):
-            left_s = self._left_s()
-            if took_s > left_s:
+        took_s, until_s = 0.0, perf_counter() + _COMPILED_S
+        known: dict[int, int] = {}
+        size: int | None = first
+        while size is not None:
+            left_s = min(self._left_s(), until_s - perf_counter())
+            if len(known) >= _FEWEST_COMPILED and took_s > left_s:
                 return
             self.on_progress(f"compiling for batch {size}")
             began_s = perf_counter()
-            temporary_bytes = xla.temporary_bytes(mark, size, left_s)
-            if temporary_bytes is None:
+            told = xla.size_at(mark, size, _COMPILE_S, self._elsewhere())
+            if told is None:
                 return
             took_s = perf_counter() - began_s
-            yield CompiledSize(size, temporary_bytes)
+            if not known and 2 * told.temporary_bytes < max(tape.in_use_bytes) - tape.before_bytes:
+                return  # a part alone: the rest has to be seen at other sizes
+            known[size] = told.temporary_bytes
+            yield told
+            size = step_sizes.size_to_tell(known, tape.before_bytes)
+
+    def _is_compiled(self, mark: int) -> bool:
+        """Say whether XLA compiles something of the step, traced here or elsewhere."""
+        return xla.last_number() > mark or bool(self._elsewhere())
+
+    def _elsewhere(self) -> Sequence[CompiledElsewhere]:
+        return self.subject.compiled if isinstance(self.subject, StepsInGraphs) else ()
 
     def _left_s(self) -> float:
         return self.until_s - perf_counter()
@@ -215,7 +273,10 @@ class _Recording:
         session = self._session
         file = session.save()
         if file is None:
-            raise PlanError("TensorFlow's profiler did not write what it recorded.")
+            raise PlanError(
+                "TensorFlow's profiler did not write what it recorded: is there room in the folder "
+                "for temporary files?"
+            )
         taped = Taped(file, session.mark, session.mark_s, session.started_s, (), is_whole=True)
         return read_tapes(taped)
 
@@ -240,6 +301,36 @@ def _device() -> _Device:
         allocators.close()
 
 
+def _size_in_doubt(tapes: Mapping[int, Sequence[Tape]], sides: frozenset[int]) -> int | None:
+    """Give a size between two of which one alone takes scratch memory."""
+    for small, large in pairwise(sorted(tapes)):
+        if _takes_more(tapes[small], tapes[large]) or _takes_more(tapes[large], tapes[small]):
+            size = step_sizes.size_between(small, large, sides)
+            if size is not None:
+                return size
+    return None
+
+
+def _takes_more(some: Sequence[Tape], others: Sequence[Tape]) -> bool:
+    """Say whether an op always has scratch memory of note in some steps, and never in others."""
+    always = frozenset.intersection(*(_scratch(tape, _SCRATCH_BYTES) for tape in some))
+    return not always <= frozenset.union(*(_scratch(tape, 1) for tape in others))
+
+
+def _scratch(tape: Tape, least_bytes: int) -> frozenset[str]:
+    """Give the ops of layers that have scratch memory; other ops' names change with each trace."""
+    events = zip(tape.op_numbers, tape.bytes, tape.temporary, strict=True)
+    numbers = {number for number, size, temporary in events if temporary and size >= least_bytes}
+    return frozenset(tape.ops[number] for number in numbers if tape.roles[number].layer)
+
+
+def _names_layers(tape: Tape) -> bool:
+    """Say whether layers' ops take most of a step: then XLA has compiled a part of it alone."""
+    events = zip(tape.op_numbers, tape.bytes, strict=True)
+    sizes = [(size, tape.roles[number].layer) for number, size in events if size > 0]
+    return 2 * sum(size for size, layer in sizes if layer) > sum(size for size, _ in sizes)
+
+
 def _of_device(tapes: tuple[Tape, ...], name: str) -> Tape | None:
     return next((tape for tape in tapes if tape.device == name), None)
 
@@ -261,12 +352,28 @@ def _most(batch: int, tape: Tape, device: _Device) -> int:
     return batch * max(device.limit_bytes // 2 - tape.before_bytes, 0) // grows_bytes
 
 
-def _sides(subject: Any) -> frozenset[int]:
+def _held_by(subject: Any) -> tuple[Held, ...]:
+    """Tell what the subject holds before its first step."""
+    if isinstance(subject, StepsInGraphs):
+        return tuple(subject.held_here())
+    return held_by({title_of(subject): subject})
+
+
+def first_batch(subject: Any, sample: Sample) -> int:
+    """Choose the batch that the first step is tried with."""
+    sides = sample.fixed_sides() | sides_of(subject)
+    return step_sizes.first_size(sides, given_out_bytes(subject))
+
+
+def sides_of(subject: Any) -> frozenset[int]:
     """Give the sides of a model's weights."""
+    if isinstance(subject, StepsInGraphs):
+        return subject.sides
     return frozenset(side for weight in getattr(subject, "variables", ()) for side in weight.shape)
 
 
-def _title(subject: Any) -> str:
+def title_of(subject: Any) -> str:
+    """Give the name of a model or a function."""
     return str(getattr(subject, "name", None) or getattr(subject, "__name__", "step"))
 
 

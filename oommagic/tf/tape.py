@@ -42,7 +42,8 @@ from oommagic.tf.profiler import (
     is_there,
 )
 from oommagic.tf.tape_bounds import Limits, Progress
-from oommagic.tf.tape_reader import Taped, read_tapes, worth_keeping
+from oommagic.tf.tape_reader import Taped, read_tapes
+from oommagic.tf.tapes_kept import worth_keeping
 from oommagic.units import MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Taping:
                 f"TensorFlow's {_ASYNC} keeps no tape: there is no account of what its memory held."
             )
             gpus = []
-        shorts = {name: name.rpartition("device:")[2] for name in names}
+        shorts = {name: context.short_name(name) for name in names}
         arenas = [name for name in names if arena.owns(shorts[name]) and arena.trusts(shorts[name])]
         return (*gpus, *arenas)
 
@@ -353,10 +354,15 @@ class Taping:
     def _say_what_saving_took(self) -> None:
         took, gave_back = self._took_bytes, self._gave_back_bytes
         if max(took, gave_back) >= _WORTH_SAYING_BYTES:
+            also = (
+                f", and gave back about {format_bytes(gave_back)} that were kept unused"
+                if gave_back
+                else ""
+            )
             self._notes.append(
                 f"Saving the record of allocations took about {format_bytes(took)} of the host's "
-                f"memory for a moment, and gave back about {format_bytes(gave_back)} that were "
-                "kept unused. The host's figures leave out both."
+                f"memory for a moment{also}. The host's figures leave {'both' if also else 'it'} "
+                "out."
             )
 
     def _discard(self) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
-from time import perf_counter
+from time import perf_counter, process_time
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +27,8 @@ _TENSORFLOW = "/tensorflow/python/"
 
 _LONGEST_LOOK_S = 0.1
 _MAKING_WEIGHTS_S = 2.0
+_PREPARING_S = 0.5
+"""Preparing a graph that takes no longer may stay on the tape: to begin again leaves a gap."""
 _LITTLE = 0.03
 
 
@@ -68,7 +70,8 @@ class Progress:
         self._counts: Counter[str] = Counter()
         self._running = 0
         self._is_enough = False
-        self._began_s = self._looked_s = perf_counter()
+        self._began_s = self._looked_s = self._prepared_s = perf_counter()
+        self._worked_s = process_time()
         self._eager_s = self._making_s = 0.0
         self._size = TapeSize(in_use)
 
@@ -90,6 +93,7 @@ class Progress:
     def call_began(self, name: str) -> None:
         """A function begins."""
         if not self._running:
+            self._prepared_s = perf_counter()
             self._size.call_began(is_first=name not in self.names)
         self.names.add(name)
         self._running += 1
@@ -113,6 +117,7 @@ class Progress:
     def begin_again(self) -> None:
         """Forget what was recorded so far."""
         self.steps.clear()
+        self._prepared_s = perf_counter()
         self.names_before = self.names_at_call
         # It may have begun to run while the recording began again.
         self._cut_bytes = self._size.changed_bytes
@@ -121,10 +126,9 @@ class Progress:
     def look(self) -> Finding:
         """Say whether to go on, to begin again, or, once, that it has been enough."""
         now_s = perf_counter()
-        passed_s = min(now_s - self._looked_s, _LONGEST_LOOK_S)
-        self._looked_s = now_s
+        passed_s = self._passed_until(now_s)
         if self._running and self._size.prepares():
-            return "begin again"
+            return "begin again" if now_s - self._prepared_s > _PREPARING_S else "go on"
         self._size.look()
         if self._running:
             return self._within_a_call()
@@ -138,6 +142,13 @@ class Progress:
             or now_s - self._began_s > self._limits.seconds
         )
         return "enough" if is_enough else "go on"
+
+    def _passed_until(self, now_s: float) -> float:
+        """Say how long the program has worked since the last look: others may keep the machine."""
+        worked_s = process_time()
+        passed_s = min(now_s - self._looked_s, worked_s - self._worked_s, _LONGEST_LOOK_S)
+        self._looked_s, self._worked_s = now_s, worked_s
+        return passed_s
 
     def _within_a_call(self) -> Finding:
         if self._size.events <= self._limits.events or self._is_enough:

@@ -18,17 +18,13 @@ keep_builtins(globals())
 
 
 class Undoing:
-    """Within `with`; at its end all that was asked for is done, the last first."""
+    """Within `with`; at its end all of these are done, the last first."""
 
     def __init__(self, *undoings: Callable[[], object]) -> None:
-        """Begin with these."""
-        self._undoings = list(undoings)
+        """Do nothing yet."""
+        self._undoings = undoings
         self._before: Any = None
         self._is_watching = self._is_held_back = False
-
-    def also(self, undo: Callable[[], object]) -> None:
-        """Do this too."""
-        self._undoings.append(undo)
 
     def __enter__(self) -> Self:
         if current_thread() is main_thread():  # no other thread is interrupted

@@ -1,8 +1,7 @@
 """The child process: imports TensorFlow, opens the parcel, does one task, says how it went.
 
-What it says goes through a pipe of its own,
-since TensorFlow and the user's code write to standard output and standard error. When its parent
-lets go of the other pipe, or has died, the process ends.
+What it says goes through a pipe of its own, since TensorFlow and the user's code write to standard
+output and standard error. When its parent lets go of the other pipe, or has died, the process ends.
 """
 
 import faulthandler
@@ -16,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -23,9 +23,9 @@ from typing import Any, BinaryIO, NoReturn
 
 from oommagic.errors import CannotTravelError, OommagicError
 from oommagic.tf.folders import remove
-from oommagic.trial import guard
+from oommagic.trial import cell_run, guard, held_back, rebuild
 from oommagic.trial.outcomes import Finished, Raised, RanOut
-from oommagic.trial.wire import Progress, Refused, to_bytes
+from oommagic.trial.wire import Progress, Refused, Wanted, to_bytes
 
 _INPUT, _OUTPUT, _SCREEN = 0, 1, 2
 
@@ -49,6 +49,10 @@ class _Answers:
     def progress(self, text: str) -> None:
         """Say what goes on."""
         self._say(Progress(text))
+
+    def wanted(self, batch: int) -> None:
+        """Ask for the graph of a step at that batch size."""
+        self._say(Wanted(batch))
 
     def finished(self, value: object) -> NoReturn:
         """Give the task's result, and end: what TensorFlow would still tidy up takes time."""
@@ -85,6 +89,7 @@ class _Answers:
 
 _WHY_NOT_OPENED = "there it could not be put together again. "
 
+_Orders = SimpleQueue[dict[str, Any]]
 _Task = Callable[[Callable[[], Any], Callable[[str], None]], object]
 
 
@@ -93,8 +98,8 @@ def _record(open_parcel: Callable[[], Any], on_progress: Callable[[str], None]) 
     from oommagic.tf import steps
 
     with steps.Making() as making:
-        subject, sample, task = open_parcel()
-    tapes = steps.record(subject, sample, task, on_progress)
+        subject, sample, task, first = open_parcel()
+    tapes = steps.record(subject, sample, task, on_progress, first=first)
     return replace(tapes, made=making.tape)
 
 
@@ -115,25 +120,49 @@ def main() -> None:
     pipes = _take_pipes()
     answers = _Answers(pipes.answers)
     sys.excepthook = answers.failed
-    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    orders: _Orders = SimpleQueue()
     threading.Thread(target=_listen, args=(pipes.orders, orders), daemon=True).start()
     guard.offer_to_be_ended()
-    for name in orders.get()["modules"]:
+    first = orders.get()
+    is_held = first["is_for_cell"] and held_back.hold_to(Path(first["folder"]))
+    for name in first["modules"]:
         importlib.import_module(name)
     order = orders.get()
+    if first["is_for_cell"]:
+        open_parcel = partial(_opened, order, answers)
+        answers.finished(cell_run.run(order, open_parcel, answers.progress, is_held=is_held))
     guard.limit_host_memory(order["limit_bytes"])
-    answers.finished(_do(order["task"], Path(order["parcel"]), answers))
+    answers.finished(_do(order, answers, orders))
 
 
-def _do(task: str, parcel: Path, answers: _Answers) -> object:
+def _do(order: dict[str, Any], answers: _Answers, orders: _Orders) -> object:
     def open_parcel() -> Any:
-        answers.is_opening = True
-        with parcel.open("rb") as file:
-            things = pickle.load(file)  # noqa: S301 (the parent's own)
-        answers.is_opening = False
-        return things
+        things = _opened(order, answers)
+        return (_able_to_ask(things[0], answers, orders), *things[1:])
 
-    return _TASKS[task](open_parcel, answers.progress)
+    return _TASKS[order["task"]](open_parcel, answers.progress)
+
+
+def _opened(order: dict[str, Any], answers: _Answers) -> Any:
+    answers.is_opening = True
+    rebuild.look_in(Path(order["parcel"]).parent)
+    with Path(order["parcel"]).open("rb") as file:
+        things = pickle.load(file)  # noqa: S301 (the parent's own)
+    answers.is_opening = False
+    return things
+
+
+def _able_to_ask(subject: Any, answers: _Answers, orders: _Orders) -> Any:
+    """Let steps whose code has stayed in the kernel ask for their graphs."""
+    from oommagic.tf.step_graphs import StepsInGraphs
+
+    def ask(batch: int) -> Any:
+        answers.wanted(batch)
+        return _opened(orders.get(), answers)
+
+    if isinstance(subject, StepsInGraphs):
+        subject.ask = ask
+    return subject
 
 
 def _take_pipes() -> _Pipes:
@@ -146,7 +175,7 @@ def _take_pipes() -> _Pipes:
     return pipes
 
 
-def _listen(pipe: BinaryIO, orders: SimpleQueue[dict[str, Any]]) -> None:
+def _listen(pipe: BinaryIO, orders: _Orders) -> None:
     """Pass on the parent's orders, and end the process with its parent."""
     folder: Path | None = None
     for line in pipe:

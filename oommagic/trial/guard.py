@@ -26,12 +26,17 @@ def offer_to_be_ended() -> None:
 
 def limit_host_memory(device_bytes: int) -> None:
     """Have the system refuse memory, which raises an error, before it would end a process."""
+    limit_room(device_bytes + _BESIDE_THE_DEVICE)
+
+
+def limit_room(room_bytes: int) -> None:
+    """Have the system refuse more memory than that, or than there is to be had."""
     if sys.platform != "linux":
         return
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    more = min(device_bytes + _BESIDE_THE_DEVICE, available_bytes() - _reserve_bytes())
+    more = min(room_bytes, available_bytes() - _reserve_bytes())
     limit = _data_bytes() + max(0, more)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -50,7 +50,14 @@ _NO_HOST_MEMORY = "std::bad_alloc"
 class Keeper(threading.Thread):
     """Has a child process from `start()` until the lock `leash` is free."""
 
-    def __init__(self, leash: Any, environment: Mapping[str, str], modules: list[str]) -> None:
+    def __init__(
+        self,
+        leash: Any,
+        environment: Mapping[str, str],
+        modules: Sequence[str],
+        *,
+        is_for_cell: bool = False,
+    ) -> None:
         super().__init__(name="oommagic-trial", daemon=True)
         self.folder = new_folder()
         """Files for the child; gone with it."""
@@ -59,8 +66,12 @@ class Keeper(threading.Thread):
         self.is_over = False
         """The main thread wants no more of it; where the lock is still held all the same."""
         self._leash = leash
-        self._environment = {**os.environ, **environment}
-        self._orders: deque[dict[str, Any]] = deque([{"modules": modules}])
+        # What the child leaves among the temporary files is gone with the folder: AutoGraph's code
+        # would stay, as no child is left the time to tidy up.
+        self._environment = {**os.environ, **environment, "TMPDIR": str(self.folder)}
+        self._orders: deque[dict[str, Any]] = deque(
+            [{"modules": list(modules), "is_for_cell": is_for_cell}]
+        )
         self._log = b""
 
     def order(self, order: dict[str, Any]) -> None:

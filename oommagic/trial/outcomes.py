@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from oommagic.report import Failure
+from oommagic.report import Failure, TrialRun
+
+_LAST_LINES = 12
+"""Of what a child wrote to its screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +54,20 @@ class TimedOut:
     log: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CellRun:
+    """How a cell went in a child, and what is to be said of that."""
+
+    run: TrialRun
+    notes: tuple[str, ...] = ()
+    before_bytes: int | None = None
+    """What was in use on the device before the cell."""
+
+
 Result = Finished | Raised | RanOut | Died | TimedOut
+
+
+def last_words(log: str) -> str:
+    """Give the end of what a child wrote to its screen: where it says why, it is there."""
+    lines = log.splitlines()[-_LAST_LINES:]
+    return "\n\n".join(["", "\n".join(lines)]) if lines else ""

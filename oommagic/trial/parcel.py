@@ -7,21 +7,29 @@ value (cloudpickle). Nothing of the user's is run for it, and nothing is copied 
 import io
 import pickle
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from mmap import mmap
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, BinaryIO
 
 from oommagic.errors import CannotTravelError
 from oommagic.trial import rebuild, words
+from oommagic.trial.making_order import in_order_of_making
 from oommagic.trial.sources import names_in_annotations, source_lines
 from oommagic.trial.whereabouts import way_to
 from oommagic.trial.words import Call, Reduced, Word
 from oommagic.units import MIB, format_bytes
 
+_Roots = tuple[tuple[str, object], ...]
+
+_CONTENT = "content"
 _LARGE_ARRAY_BYTES = MIB
 _LARGEST_PARCEL_BYTES = 256 * MIB
+# Texts and the like go one by one, and pickle takes note of each in the kernel's memory.
+_LARGEST_OF_OBJECTS_BYTES = 32 * MIB
 
 # What pickle raises for things that it cannot take, or what they raise themselves.
 _UNPICKLABLE = (
@@ -42,23 +50,68 @@ def pack(thing: object, *, values: bool = False, folder: Path | None = None) -> 
     into the folder, and without one are refused.
     """
     contents = _Contents(values=values, folder=folder)
-    stream = _Stream()
+    roots, stream = thing if isinstance(thing, tuple) else (thing,), _Stream()
+    contents.first = in_order_of_making(roots)
+    parts = _written(thing, tuple((_root_name(root), root) for root in roots), contents, stream)
+    return _sent(contents, stream.getvalue(), parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedNames:
+    """Names of a notebook, and which of them are datasets that another one stands for."""
+
+    packed: bytes
+    stood_in: tuple[str, ...]
+
+
+def pack_names(namespace: Mapping[str, object], names: Iterable[str], folder: Path) -> PackedNames:
+    """Pack what names of a notebook stand for, for a cell that runs elsewhere.
+
+    Values go with them. Large arrays go as files into the folder, to be read there, and can be
+    written to without the files changing.
+    """
+    contents = _Contents(values=True, folder=folder, is_for_cell=True)
+    sent = {name: namespace[name] for name in names}
+    # Functions share their names with the cell, whose are known by a function of their world.
+    world = namespace if isinstance(namespace, dict) else dict(namespace)
+    marker = FunctionType(_nowhere.__code__, world)
+    with (folder / _CONTENT).open("wb") as stream:
+        parts = _written((sent, marker), tuple(sent.items()), contents, stream)
+    packed = _sent(contents, _CONTENT, parts)
+    stand_ins = [way_to(each, tuple(sent.items())) for each in contents.stood_in]
+    return PackedNames(packed, tuple(way or "a dataset" for way in stand_ins))
+
+
+def _nowhere() -> None:
+    """Belong to the notebook, once it is made anew with the notebook's names."""
+
+
+def _written(
+    thing: object, roots: _Roots, contents: "_Contents", stream: "_Stream | BinaryIO"
+) -> int:
+    """Write a thing and all that it needs, and say in how many parts its contents come."""
     try:
-        parts = _write(thing, contents, stream)
+        return _write(thing, contents, stream)
     except CannotTravelError as error:
-        raise CannotTravelError(_named(contents.last, thing, error.what), error.why) from None
+        raise CannotTravelError(_named(contents.last, roots, error.what), error.why) from None
     except _UNPICKLABLE as error:
         what = f"an object of the class {type(contents.last).__qualname__}"
-        why = f"{str(error).rstrip('.')}. Have the function that uses it make it."
-        raise CannotTravelError(_named(contents.last, thing, what), why) from error
+        who = "cell" if contents.is_for_cell else "function that uses it"
+        why = f"{str(error).rstrip('.')}. Have the {who} make it."
+        raise CannotTravelError(_named(contents.last, roots, what), why) from error
+
+
+def _sent(contents: "_Contents", stream: bytes | str, parts: int) -> bytes:
+    """Give what is opened in the child; `stream` is what was written, or the file that has it."""
     settings = words.settings() if "tensorflow" in sys.modules else {}
-    sent = Call(rebuild.open_parcel, settings, contents.sources, stream.getvalue(), parts)
+    sent = Call(rebuild.open_parcel, settings, contents.sources, stream, parts)
     return pickle.dumps(sent, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _write(thing: object, contents: "_Contents", stream: "_Stream") -> int:
+def _write(thing: object, contents: "_Contents", stream: "_Stream | BinaryIO") -> int:
     """Write a thing, then what its parts hold, and say how many those are."""
     pickler = _pickler_class()(stream, contents)
+    pickler.dump(contents.first)
     pickler.dump(thing)
     parts = 0
     while contents.waiting:
@@ -67,10 +120,9 @@ def _write(thing: object, contents: "_Contents", stream: "_Stream") -> int:
     return parts
 
 
-def _named(culprit: object, thing: object, what: str) -> str:
+def _named(culprit: object, roots: _Roots, what: str) -> str:
     """Say what it is that cannot be sent, by the names that lead to it if there are any."""
-    roots = thing if isinstance(thing, tuple) else (thing,)
-    way = way_to(culprit, tuple((_root_name(root), root) for root in roots))
+    way = way_to(culprit, roots)
     return f"`{way}`, {what}," if way else what[:1].upper() + what[1:]
 
 
@@ -83,8 +135,13 @@ def _root_name(root: object) -> str:
 class _Contents:
     """What is in a parcel so far, and what is still to come."""
 
-    def __init__(self, *, values: bool, folder: Path | None) -> None:
+    def __init__(self, *, values: bool, folder: Path | None, is_for_cell: bool = False) -> None:
         self.values = values
+        self.is_for_cell = is_for_cell
+        self.first: Sequence[object] = ()
+        """What is made before all else, in this order."""
+        self.stood_in: list[object] = []
+        """Datasets in whose place others go."""
         self.waiting: list[tuple[object, object, dict[str, Any]]] = []
         """Empty objects that were sent, their items and what else they hold."""
         self.last: object = None
@@ -116,18 +173,26 @@ class _Contents:
         outside = function.__globals__
         names.update((n, outside[n]) for n in names_in_annotations(function) if n in outside)
 
+    def stood_in_for(self, dataset: object) -> None:
+        """Take note of a dataset in whose place another one goes."""
+        self.stood_in.append(dataset)
+
     def large_array(self, array: Any) -> Reduced | None:
         """Have a large array read from a file; None for one that is not."""
         if array.nbytes <= _LARGE_ARRAY_BYTES:
             return None
+        if self.is_for_cell and array.dtype.hasobject and array.nbytes <= _LARGEST_OF_OBJECTS_BYTES:
+            return None
+        # A cell may write into an array of its own, and the file stays as it is.
+        mode = "c" if self.is_for_cell and array.flags.writeable else "r"
         if isinstance(array.base, mmap) and getattr(array, "filename", None):
             order = "C" if array.flags.c_contiguous else "F"
-            place = (str(array.filename), array.dtype, array.offset, array.shape, order)
+            place = (str(array.filename), array.dtype, array.offset, array.shape, order, mode)
             return rebuild.mapped_array, place
         if self._folder is None or array.dtype.hasobject:
             size = format_bytes(array.nbytes)
             raise CannotTravelError(f"an array of {size}", "it is too large to be copied.")
-        return rebuild.array_in, (self._file_of(array, self._folder),)
+        return rebuild.array_in, (self._file_of(array, self._folder), mode)
 
     def _file_of(self, array: Any, folder: Path) -> str:
         import numpy as np
@@ -136,7 +201,8 @@ class _Contents:
         self._files += 1
         path = folder / f"array-{self._files}.npy"
         np.save(path, array, allow_pickle=False)
-        return str(path)
+        # A cell's may be opened on another machine, where the folder is another.
+        return path.name if self.is_for_cell else str(path)
 
 
 class _Stream(io.BytesIO):
@@ -159,7 +225,7 @@ def _pickler_class() -> Any:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         """A pickler that knows words for what pickle does not know."""
 
-        def __init__(self, stream: _Stream, contents: _Contents) -> None:
+        def __init__(self, stream: _Stream | BinaryIO, contents: _Contents) -> None:
             super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
             self._contents = contents
 

@@ -2,22 +2,34 @@
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty
 from threading import Lock
 from typing import Any
 
 from oommagic import errors
-from oommagic.errors import OommagicError
+from oommagic.errors import OommagicError, PlanError
+from oommagic.measure.limits import available_bytes
 from oommagic.tf import arena
+from oommagic.tf.xla_functions import compiling_quickly
 from oommagic.trial.keeper import Keeper
 from oommagic.trial.outcomes import Died, Finished, Raised, RanOut, Result, TimedOut
 from oommagic.trial.parcel import pack
-from oommagic.trial.wire import Progress, Refused
+from oommagic.trial.wire import Progress, Refused, Wanted
+from oommagic.units import format_bytes
 
-_HEAVY = ("tensorflow", "keras")
+HEAVY = ("tensorflow", "keras")
+
+_LOOK_S = 0.5
+
+Give = Callable[[int], object]
+
+
+def _nothing(batch: int) -> object:
+    raise LookupError(batch)  # only what was sent with the means to ask asks
 
 
 def run(  # noqa: PLR0913 (all but the first two are said by name)
@@ -28,23 +40,78 @@ def run(  # noqa: PLR0913 (all but the first two are said by name)
     timeout_s: float,
     on_progress: Callable[[str], None],
     values: bool = False,
+    give_graph: Give = _nothing,
 ) -> Result:
     """Do a task of `trial.child` with these things, on a training device of that size.
 
     The child starts at once; the things are packed meanwhile. What cannot be sent is a
     `CannotTravelError`; what else oommagic cannot do, in the child too, is its own error. Weights
-    travel as shapes, unless their `values` are wanted.
+    travel as shapes, unless their `values` are wanted. `give_graph` gives the graph of a step at a
+    batch size, for a `StepsInGraphs` among the things.
+    """
+
+    def order(folder: Path) -> dict[str, Any]:
+        parcel = _left(pack(things, values=values, folder=folder), folder)
+        return {"task": task, "limit_bytes": limit_bytes, **parcel}
+
+    leash = Lock()
+    modules = [name for name in HEAVY if name in sys.modules]
+    environment = arena.environment(limit_bytes)
+    if task == "tapes":  # how fast its steps are only decides which sizes it tries
+        environment |= compiling_quickly()
+    keeper = Keeper(leash, environment, modules)
+    hearing = _Hearing(timeout_s, on_progress, give_graph)
+    return _kept(keeper, leash, order, hearing)
+
+
+def run_cell(  # noqa: PLR0913 (likewise)
+    order: dict[str, Any],
+    *,
+    limit_bytes: int | None,
+    modules: Sequence[str],
+    timeout_s: float,
+    on_progress: Callable[[str], None],
+    is_wanted: Callable[[], bool],
+) -> Result:
+    """Run a cell of which all has been packed: see `trial.cell_run`.
+
+    Without a limit there is no device of its own. It is ended when nobody wants it any more.
     """
     leash = Lock()
-    modules = [name for name in _HEAVY if name in sys.modules]
-    keeper = Keeper(leash, arena.environment(limit_bytes), modules)
-    deadline = time.monotonic() + timeout_s
+    environment = arena.hiding_gpus() if limit_bytes is None else arena.environment(limit_bytes)
+    environment |= {"MPLBACKEND": "Agg"}
+    keeper = Keeper(leash, environment, modules, is_for_cell=True)
+    return _kept(
+        keeper, leash, lambda _: order, _Hearing(timeout_s, on_progress, is_wanted=is_wanted)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Hearing:
+    """How a child is listened to: how long, and who wants to know."""
+
+    timeout_s: float
+    on_progress: Callable[[str], None]
+    give_graph: Give = _nothing
+    is_wanted: Callable[[], bool] = lambda: True
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def until_s(self) -> float:
+        """When the time is over."""
+        return self.began_s + self.timeout_s
+
+
+def _kept(
+    keeper: Keeper, leash: Any, order: Callable[[Path], dict[str, Any]], hearing: _Hearing
+) -> Result:
+    """Start a child, give it its order and wait for its answer; it is gone then, come what may."""
     try:
         with leash:
             keeper.start()
-            packed = pack(things, values=values, folder=keeper.folder)
-            keeper.order(_order(task, packed, keeper.folder, limit_bytes))
-            return _outcome(keeper, deadline, timeout_s, on_progress)
+            with room_for_files(keeper.folder):
+                keeper.order(order(keeper.folder))
+            return _outcome(keeper, hearing)
     finally:
         # A second interrupt must not leave the child to itself; it ends within moments.
         interrupts: list[KeyboardInterrupt] = []
@@ -61,26 +128,57 @@ def run(  # noqa: PLR0913 (all but the first two are said by name)
             raise interrupts[0]
 
 
-def _order(task: str, packed: bytes, folder: Path, limit_bytes: int) -> dict[str, Any]:
-    """Leave the parcel in the folder: it may be larger than what a pipe takes at once."""
+def lack_of_room(limit_bytes: int) -> str:
+    """Say why a device of that size cannot be tried on this machine; empty where it can."""
+    room = available_bytes()
+    if limit_bytes <= room:
+        return ""
+    return (
+        f"A device of {format_bytes(limit_bytes)} cannot be tried here: "
+        f"this machine has {format_bytes(room)} left."
+    )
+
+
+@contextmanager
+def room_for_files(folder: Path, kind: type[OommagicError] = PlanError) -> Iterator[None]:
+    """Say what is missing where a parcel cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(
+            f"What a child process needs cannot be written to {folder.parent} "
+            f"({error.strerror or error}): make room there, or set TMPDIR to another folder "
+            "before Python starts."
+        ) from error
+
+
+def _left(packed: bytes, folder: Path) -> dict[str, str]:
+    """Leave a parcel in the folder: it may be larger than what a pipe takes at once."""
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / "parcel"
     path.write_bytes(packed)
-    return {"task": task, "parcel": str(path), "limit_bytes": limit_bytes}
+    return {"parcel": str(path)}
 
 
-def _outcome(
-    keeper: Keeper, deadline: float, timeout_s: float, on_progress: Callable[[str], None]
-) -> Result:
-    """Wait for the child's answer, and pass on what it says until then."""
+def _outcome(keeper: Keeper, hearing: _Hearing) -> Result:
+    """Wait for the child's answer; until then pass on what it says, and give what it asks for."""
     while True:
+        left_s = hearing.until_s - time.monotonic()
         try:
-            message = keeper.heard.get(timeout=max(0.0, deadline - time.monotonic()))
+            message = keeper.heard.get(timeout=max(0.0, min(left_s, _LOOK_S)))
         except Empty:
-            return TimedOut(timeout_s, keeper.log())
+            if left_s <= 0:
+                return TimedOut(hearing.timeout_s, keeper.log())
+            if not hearing.is_wanted():
+                return Died("was ended, since nobody waits for it", keeper.log())
+            continue
         match message:
             case Progress(text):
-                on_progress(text)
+                hearing.on_progress(text)
+            case Wanted(batch):
+                graph, folder = hearing.give_graph(batch), keeper.folder / str(batch)
+                with room_for_files(keeper.folder):
+                    keeper.order(_left(pack(graph, folder=folder), folder))
             case Refused(error_type, arguments):
                 raise _own_error(error_type, arguments)
             case Raised() | RanOut():

@@ -9,21 +9,40 @@ import pickle
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
 from oommagic.trial.sources import publish
 
+_folders = [Path()]
+"""Where the files of the parcel are that is being opened."""
+
+
+def look_in(folder: Path) -> None:
+    """Say where the files of a parcel are: its own folder, on whichever machine."""
+    _folders.append(folder)
+
 
 def open_parcel(
-    settings: Mapping[str, Any], sources: Mapping[str, list[str]], stream: bytes, parts: int
+    settings: Mapping[str, Any],
+    sources: Mapping[str, list[str]],
+    stream: bytes | str,
+    parts: int,
 ) -> Any:
-    """Make the settings those of the kernel, and give what was packed."""
+    """Make the settings those of the kernel, and give what was packed, here or into a file."""
     if settings:
         _set(settings)
     publish(sources)
-    unpickler = pickle.Unpickler(BytesIO(stream))  # noqa: S301 (packed by the parent)
+    if isinstance(stream, bytes):
+        return _unpacked(BytesIO(stream), parts)
+    with (_folders[-1] / stream).open("rb") as file:
+        return _unpacked(file, parts)
+
+
+def _unpacked(stream: BytesIO | BufferedReader, parts: int) -> Any:
+    unpickler = pickle.Unpickler(stream)  # noqa: S301 (packed by the parent)
+    unpickler.load()  # what was to be made first; the rest leads to it
     thing = unpickler.load()
     filled = []
     for _ in range(parts):
@@ -134,6 +153,17 @@ def tensor(values: Any, dtype: str) -> Any:
     return tf.constant(values, tf.as_dtype(dtype))
 
 
+def computed(values: Any, dtype: str) -> Any:
+    """Make a tensor of these values in the device's own memory, as that of a variable is.
+
+    One that is made of an array may go on using the array's memory.
+    """
+    import tensorflow as tf
+
+    made = tensor(values, dtype)
+    return made if made.dtype == tf.string else tf.raw_ops.DeepCopy(x=made)
+
+
 def variable(value: Any, shape: Any, options: Mapping[str, Any]) -> Any:
     """Make a variable."""
     import tensorflow as tf
@@ -166,18 +196,20 @@ def default_strategy() -> Any:
     return tf.distribute.get_strategy()
 
 
-def array_in(path: str) -> Any:
-    """Open an array that was left in a file; it is read as it is used, and cannot be written."""
+def array_in(name: str, mode: Any = "r") -> Any:
+    """Open an array that was left in a file; it is read as it is used, and its file not written."""
     import numpy as np
 
-    return np.load(Path(path), mmap_mode="r", allow_pickle=False)
+    return np.load(_folders[-1] / name, mmap_mode=mode, allow_pickle=False)
 
 
-def mapped_array(path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Any) -> Any:
+def mapped_array(  # noqa: PLR0913, PLR0917 (it is `numpy.memmap`)
+    path: str, dtype: Any, offset: int, shape: tuple[int, ...], order: Any, mode: Any = "r"
+) -> Any:
     """Open an array that is a file of the user's, which is not written."""
     import numpy as np
 
-    return np.memmap(path, dtype, "r", offset, shape, order)
+    return np.memmap(path, dtype, mode, offset, shape, order)
 
 
 def lock(kind: str) -> Any:

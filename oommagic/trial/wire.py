@@ -37,6 +37,13 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the child cannot make itself: the graph of a step at this batch size."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """oommagic itself could not do what was asked, and says why."""
 

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from math import prod
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from oommagic.errors import CannotTravelError
-from oommagic.trial import rebuild
+from oommagic.trial import datasets, rebuild, rebuild_data
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -43,11 +43,17 @@ class Packing(Protocol):
     values: bool
     """Whether large tensors keep their values too."""
 
+    is_for_cell: bool
+    """Whether a cell is to run there: with its data, and as if nothing had moved."""
+
     def later(self, thing: object, items: object, state: dict[str, Any]) -> None:
         """Send what an empty object holds when all else is sent."""
 
     def large_array(self, array: Any) -> "Reduced | None":
         """Have a large array read from a file; None for one that is not."""
+
+    def stood_in_for(self, dataset: Any) -> None:
+        """Take note of a dataset in whose place another one goes."""
 
 
 class Call:
@@ -150,7 +156,8 @@ def _variable(thing: Any, packing: Packing) -> Reduced:
         "aggregation": thing.aggregation,
         "synchronization": thing.synchronization,
     }
-    return rebuild.variable, (Call(*_told(thing, packing)), shape, options)
+    value = Call(*_told(thing, packing, rebuild.computed))
+    return rebuild.variable, (value, shape, options)
 
 
 def _tensor(thing: Any, packing: Packing) -> Reduced:
@@ -158,17 +165,19 @@ def _tensor(thing: Any, packing: Packing) -> Reduced:
         raise CannotTravelError(f"a {thing.dtype.name} of TensorFlow", _ELSEWHERE)
     if not hasattr(thing, "numpy"):
         raise CannotTravelError("a tensor of a graph", _ELSEWHERE)
-    made, *arguments = _told(thing, packing)
+    # On a cell's device a tensor takes what it took on the kernel's.
+    by_values = rebuild.computed if packing.is_for_cell else rebuild.tensor
+    made, *arguments = _told(thing, packing, by_values)
     return made, tuple(arguments)
 
 
-def _told(thing: Any, packing: Packing) -> tuple[Any, ...]:
+def _told(thing: Any, packing: Packing, by_values: Callable[[Any, str], Any]) -> tuple[Any, ...]:
     """Tell a tensor's or variable's value; of large weights, their shape alone."""
     if thing.dtype.is_floating and not packing.values:
         shape = _shape_of(thing)
         if prod(shape) * thing.dtype.size > _SMALL_BYTES:
             return rebuild.stand_in, shape, thing.dtype.name
-    return rebuild.tensor, _values_of(thing, packing), thing.dtype.name
+    return by_values, _values_of(thing, packing), thing.dtype.name
 
 
 def _values_of(thing: Any, packing: Packing) -> Any:
@@ -227,17 +236,48 @@ def _distributed(thing: Any, _: Packing) -> Reduced:
     )
 
 
-def _data(thing: Any, _: Packing) -> Reduced:
+def _dataset(thing: Any, packing: Packing) -> Reduced:
+    if not packing.is_for_cell:
+        return _of_this_process(thing, packing)
+    if datasets.is_known(thing):
+        return cast("Reduced", datasets.told(thing))
+    packing.stood_in_for(thing)
+    return datasets.stand_in(thing)
+
+
+def _of_this_process(thing: Any, packing: Packing) -> Reduced:
     kind = "Iterator" if "Iterator" in type(thing).__name__ else "Dataset"
+    way = "Have the cell make it" if packing.is_for_cell else "Pass a batch of it, or have the "
+    way += "." if packing.is_for_cell else "function that uses it make it."
+    raise CannotTravelError(f"a tf.data.{kind}", f"it is a program of this process. {way}")
+
+
+def _generator(thing: Any, packing: Packing) -> Reduced:
+    who = "cell" if packing.is_for_cell else "function that uses it"
     raise CannotTravelError(
-        f"a tf.data.{kind}",
-        "it is a program of this process. Pass a batch of it, or have the function that uses "
-        "it make it.",
+        f"the {type(thing).__name__} {thing.__name__}",
+        f"it has begun here. Have the {who} make it.",
     )
 
 
+def _writing_callback(_thing: Any, packing: Packing) -> Reduced | None:
+    """Tell a callback that writes files as one that does nothing: it would be left out."""
+    return (rebuild_data.idle_callback, ()) if packing.is_for_cell else None
+
+
+def _shell(_thing: Any, packing: Packing) -> Reduced | None:
+    return (rebuild_data.NoShell, ()) if packing.is_for_cell else None
+
+
 def _array(thing: Any, packing: Packing) -> Reduced | None:
-    return packing.large_array(thing)
+    """Tell an array by a file; what a class of its own has beside its values, pickle knows."""
+    numpy: Any = sys.modules["numpy"]
+    return packing.large_array(thing) if type(thing) in (numpy.ndarray, numpy.memmap) else None
+
+
+def _masked_array(thing: Any, _: Packing) -> Reduced | None:
+    kind: Any = sys.modules["numpy.ma"].MaskedArray
+    return (kind, (thing.data, thing.mask)) if type(thing) is kind else None
 
 
 def _running(thing: Any, _: Packing) -> Reduced:
@@ -279,8 +319,8 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("tensorflow", "Variable", _variable),
     ("tensorflow", "Tensor", _tensor),
     ("tensorflow", "dtypes.DType", _dtype),
-    ("tensorflow", "data.Dataset", _data),
-    ("tensorflow", "data.Iterator", _data),
+    ("tensorflow", "data.Dataset", _dataset),
+    ("tensorflow", "data.Iterator", _of_this_process),
     ("tensorflow", "lookup.StaticHashTable", _table),
     ("tensorflow", "lookup.experimental.MutableHashTable", _table),
     ("tensorflow.python.eager.polymorphic_function.polymorphic_function", "Function", _function),
@@ -292,12 +332,18 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     (_TRACKING, "TrackedOrderedDict", _collection),
     (_TRACKING, "TrackedSet", _collection),
     (_TRACKING, "Tracker", _emptied),
+    ("keras", "callbacks.TensorBoard", _writing_callback),
+    ("keras", "callbacks.CSVLogger", _writing_callback),
+    ("keras", "callbacks.BackupAndRestore", _writing_callback),
     ("keras.src.saving.keras_saveable", "KerasSaveable", _emptied),
     ("keras.src.ops.node", "Node", _emptied),
     ("keras", "KerasTensor", _emptied),
     ("keras.src.utils.backend_utils", "DynamicBackend", _emptied),
     (f"{_TRACKABLE}.base", "Trackable", _emptied),
+    ("IPython.core.interactiveshell", "InteractiveShell", _shell),
+    ("numpy.ma", "MaskedArray", _masked_array),
     ("numpy", "ndarray", _array),
+    ("types", "GeneratorType", _generator),
     ("threading", "Thread", _running),
     ("_io", "TextIOWrapper", _file),
     ("_io", "BufferedReader", _file),

@@ -2,8 +2,8 @@
 
 from oommagic.explain.account import Account, Confidence
 from oommagic.explain.case import Blame, Case, Judgement
-from oommagic.explain.facts import HOST, SetLimit
-from oommagic.report import RuledOut
+from oommagic.explain.facts import SetLimit
+from oommagic.report import HOST, RuledOut
 from oommagic.units import format_bytes
 
 

@@ -6,6 +6,7 @@ from oommagic.explain.account import Account, Confidence
 from oommagic.explain.case import Blame, Case, Judgement, of_missing
 from oommagic.explain.growth import Growth
 from oommagic.explain.wording import a_list, shape_words
+from oommagic.recording import COPY_OF
 from oommagic.report import RuledOut
 from oommagic.units import format_bytes
 
@@ -19,7 +20,7 @@ def data_on_the_device(case: Case) -> Judgement:
     account = case.account
     if account.buffer is not None and account.explained_by(account.buffer.total_bytes):
         return _buffer_on_the_device(case, account.buffer)
-    if not account.explained_by(account.data_bytes):
+    if not case.is_explained_by(account.data_bytes):
         return _not_data(case)
     name, size = account.data[0]
     return Blame(
@@ -38,9 +39,19 @@ def data_on_the_device(case: Case) -> Judgement:
 def _not_data(case: Case) -> RuledOut | None:
     if not (case.facts.compositions or case.facts.held_after):
         return None
-    size = format_bytes(case.account.data_bytes)
-    held = f"{size} of data lie on it" if case.account.data else "no data set lies on it"
-    return RuledOut("data on the device", f"{held}{of_missing(case.account)}.")
+    return RuledOut("data on the device", f"{_on_it(case)}{of_missing(case.account)}.")
+
+
+def _on_it(case: Case) -> str:
+    if case.account.data:
+        return f"{format_bytes(case.account.data_bytes)} of data lie on it"
+    copies = (
+        f"{held.owner} takes {format_bytes(held.bytes)}"
+        for composition in case.facts.compositions
+        for held in composition.holdings
+        if held.kind == "tensors" and held.owner.startswith(COPY_OF)
+    )
+    return a_list(list(copies)[:_NAMED_AT_MOST]) or "no data set lies on it"
 
 
 def _is_data_itself(case: Case) -> bool:

@@ -17,7 +17,7 @@ def left_behind(case: Case) -> Judgement:
     account = case.account
     if account.before is None and not account.left:
         return None
-    if not account.explained_by(account.left_bytes):
+    if not case.is_explained_by(account.left_bytes):
         return RuledOut("left behind", _why_not_left(account))
     asked = format_bytes(account.asked) if account.asked is not None else "more"
     return Blame(

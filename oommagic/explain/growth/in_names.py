@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oommagic.explain.clues import Clue
 from oommagic.explain.facts import Facts, once_each, root_of
-from oommagic.explain.growth.lines import source_of, turn_of
+from oommagic.explain.growth.lines import source_of, taken, turn_of
 from oommagic.explain.growth.value import Growth, WhatGrows
 from oommagic.recording import Held
 
@@ -30,7 +30,7 @@ def in_names(facts: Facts) -> Iterator[Growth]:
         device, owner = key
         is_new = owner in facts.clues.names_replaced
         was = Collection() if is_new else before.get(key, Collection())
-        clue = _filled_by(owner, facts)
+        clue = _filled_by(owner, device, facts)
         if now.count - was.count >= _FEWEST_MORE and (clue is not None or was.count > 0):
             grown[device].append(_longer(key, was, now, clue, facts))
     for same in grown.values():
@@ -56,12 +56,21 @@ def _counted(held: Sequence[Held]) -> Collection:
     return Collection(max(len(held), len(places)), size)
 
 
-def _filled_by(owner: str, facts: Facts) -> Clue | None:
-    """Find what appends to a list again and again: in a loop, or in a callback's function."""
+def _filled_by(owner: str, device: str, facts: Facts) -> Clue | None:
+    """Find what appends to a list again and again: in a loop, or in a callback's function.
+
+    Of several in a loop, it is the one whose lines took most.
+    """
     appends = [clue for clue in facts.clues.of("append") if clue.name == owner]
     in_loop = (clue for clue in appends if clue.is_in_loop)
     in_function = (clue for clue in appends if clue.is_in_function)
-    return next(in_loop, next(in_function, None))
+    most = max(in_loop, key=lambda clue: _taken_by(clue, device, facts), default=None)
+    return most or next(in_function, None)
+
+
+def _taken_by(clue: Clue, device: str, facts: Facts) -> int:
+    lines = range(clue.first_line, clue.last_line + 1)
+    return sum(taken(line, device) for line in facts.lines() if line.line_number in lines)
 
 
 def _longer(

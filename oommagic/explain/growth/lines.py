@@ -1,9 +1,9 @@
 """What is known of the lines at which something may grow."""
 
 from oommagic.explain.clues import Loop
-from oommagic.explain.facts import HOST, Facts
+from oommagic.explain.facts import Facts
 from oommagic.explain.growth.value import Per
-from oommagic.report import LineUsage
+from oommagic.report import HOST, LineUsage
 
 
 def taken(line: LineUsage, place: str) -> int:

@@ -1,14 +1,15 @@
 """Growth that a figure shows as time passes, while a loop or one long call runs."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from oommagic.explain.facts import HOST, Facts
+from oommagic.explain.facts import Facts
 from oommagic.explain.growth.lines import taken, turn_of
 from oommagic.explain.growth.value import Growth
-from oommagic.report import Lane, LineUsage
+from oommagic.report import HOST, Lane, LineUsage
 from oommagic.units import MIB
 
 _FEWEST_POINTS = 8
@@ -101,9 +102,23 @@ def _in_stretch(facts: Facts, lane: Lane, first_line: int, last_line: int) -> Gr
     rise = steady_rise(lows, _LEAST_OF_HOST if lane.name == HOST else _LEAST_OF_DEVICE)
     if rise is None:
         return None
-    seconds = facts.timeline.times_s[end - 1] - facts.timeline.times_s[start]
+    began_s, ended_s = facts.timeline.times_s[start], facts.timeline.times_s[end - 1]
+    if _is_one_step(facts, lane, rise, start, end):
+        return None
     line = _growing_line(facts, lane.name, first_line, last_line)
-    return _as_growth(facts, lane.name, rise, line, seconds)
+    return _as_growth(facts, lane.name, rise, line, ended_s - began_s)
+
+
+def _is_one_step(facts: Facts, lane: Lane, rise: Rise, start: int, end: int) -> bool:
+    """Say whether a recorded step ran at the end that had begun before the rise: it needs that."""
+    times_s = facts.timeline.times_s
+    for tape in facts.tapes:
+        for began_s, ended_s, _ in tape.steps if tape.device == lane.name else ():
+            at = max(start, bisect_left(times_s, began_s, start, end) - 1)
+            lows = [low for low in lane.lows[at:end] if low is not None]
+            if ended_s >= times_s[end - 1] and lows:
+                return lows[0] <= rise.first + (1 - _LEAST_NET) * (rise.last - rise.first)
+    return False
 
 
 def _as_growth(

@@ -1,0 +1,41 @@
+"""Small questions about a piece of a cell's tree."""
+
+import ast
+from collections.abc import Iterator
+
+
+def dotted(node: ast.AST) -> str:
+    """Give a name as it is written, with dots; a part that is no name is left out: `.batch`."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return ""
+
+
+def called(call: ast.Call) -> str:
+    """Give the last part of what a call calls: `fit` of `model.fit(x, y)`."""
+    return dotted(call.func).rpartition(".")[2]
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Give the value of a keyword argument."""
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """Give an argument by its place or its name; None too where a `*` hides the places."""
+    if any(isinstance(one, ast.Starred) for one in call.args[: place + 1]):
+        return keyword(call, name)
+    return call.args[place] if place < len(call.args) else keyword(call, name)
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """Yield the names that stand in a piece of the source."""
+    yield from (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+
+
+def has_long_text(node: ast.AST) -> bool:
+    """Say whether a text goes over several lines, which can't be moved to the right."""
+    texts = (n for n in ast.walk(node) if isinstance(n, ast.Constant | ast.JoinedStr))
+    return any(text.lineno != text.end_lineno for text in texts)

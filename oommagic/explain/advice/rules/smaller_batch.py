@@ -1,0 +1,95 @@
+"""A smaller batch: the size from the plan, wherever the cell says the size."""
+
+from collections.abc import Iterator
+
+from oommagic.explain.advice.batches import resized, sizes_that_ran
+from oommagic.explain.advice.examples import STEP_OF_96
+from oommagic.explain.advice.fitting import batch_to_try, is_planned, saving_between, step_at
+from oommagic.explain.advice.rule import STEP, Case, Found, Rule
+from oommagic.explain.advice.situation import Situation
+from oommagic.explain.advice.typed import TypedCell
+from oommagic.report import PlannedBatch
+from oommagic.units import format_bytes
+
+
+class SmallerBatch(Rule):
+    """Batches of a size that fits."""
+
+    name = "smaller-batch"
+    title = "A smaller batch"
+    what = (
+        "Where the training step does not fit the device, it takes the largest batch that does, "
+        "by the plan, and writes it where the cell says the size: the argument of `fit` or "
+        "`batch`, or the name that stands for it."
+    )
+    why = (
+        "Activations, their gradients and the data grow with the batch; weights and slots do not. "
+        "So a smaller batch is the surest way to a step that fits, and it needs no guessing: the "
+        "peak of every size is known beforehand."
+    )
+    example = "model.fit(x, y, batch_size=128)"
+    instead = "model.fit(x, y, batch_size=96)"
+    safety = "changes results"
+    fix_safety = (
+        "Gradients are means over fewer samples and there are more steps in an epoch: training "
+        "takes another course. Scale the learning rate with the batch, or keep the effective batch "
+        "by gradient accumulation."
+    )
+    cost = "more, smaller steps"
+    effort = 1.5
+    causes = STEP
+    speaks = (
+        Case(
+            "model.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
+            "model.fit(x, y, batch_size=96)\n",
+        ),
+        Case(
+            "BATCH = 128  # as in the paper\nds = ds.batch(BATCH)\nmodel.fit(ds)\n",
+            STEP_OF_96,
+            "BATCH = 96  # as in the paper\nds = ds.batch(BATCH)\nmodel.fit(ds)\n",
+        ),
+        Case(
+            "BATCH, EPOCHS = 128, 5\nmodel.fit(x, y, BATCH, EPOCHS)\n",
+            STEP_OF_96,
+            "BATCH, EPOCHS = 96, 5\nmodel.fit(x, y, BATCH, EPOCHS)\n",
+        ),
+    )
+    is_silent = (
+        Case("model.fit(x, y, batch_size=64)\n", STEP_OF_96),
+        Case("model.fit(x, y, batch_size=128)\n"),
+    )
+
+    def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
+        """Find the size of the steps that ran, and what the plan says of smaller ones."""
+        batch, fits = here.batch, batch_to_try(here)
+        if not batch or not fits or fits >= batch:
+            return
+        now, then = step_at(here, batch), step_at(here, fits)
+        sizes = sizes_that_ran(cell, here)
+        if now is None or then is None or not sizes:
+            return
+        yield Found(
+            title=f"Batches of {fits} instead of {batch}",
+            message=_message(here, now, then),
+            place=here.device,
+            saving=saving_between(here.device, now, then),
+            edits=resized(cell, sizes, fits),
+            line_number=sizes[0].line_number,
+            runs_then=True,
+        )
+
+
+def _message(here: Situation, now: PlannedBatch, then: PlannedBatch) -> str:
+    limit = format_bytes(here.device_limit_bytes or 0)
+    if is_planned(here, now, then):
+        return (
+            f"A step at batch {now.batch} is expected to take {format_bytes(now.peak_bytes)}; "
+            f"{then.batch} is the largest that is expected to fit {limit}, at "
+            f"{format_bytes(then.peak_bytes)}."
+        )
+    return (
+        f"The first step at batch {now.batch} came to {format_bytes(here.device_needs_bytes)} of "
+        f"{limit} before it ran out. One of {then.batch} is expected to take "
+        f"{format_bytes(then.high_bytes)} at the most; `%oombatch` finds the largest that fits."
+    )

@@ -1,0 +1,16 @@
+"""Suggestions as a panel to display, below a report that says the same without a kernel."""
+
+from collections.abc import Sequence
+
+from oommagic.report import Finding, Trial
+from oommagic.show.measuring import Measure
+
+
+def panel(
+    findings: Sequence[Finding], trials: Sequence[Trial] = (), measure: Measure | None = None
+) -> dict[str, object]:
+    """Give the panel; it is shown apart from the report, as a slider is from its plan."""
+    from oommagic.show.widgets import advice, displayed
+
+    words = "A panel of the suggestions; the report has them, too."
+    return displayed(advice(findings, trials, measure), words)

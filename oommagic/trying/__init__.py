@@ -1,0 +1,173 @@
+"""Trials of suggestions: the cell as it is and as it would be, each in a child process.
+
+Both run for the same few steps under the same limit. What the cell uses is packed once, and read
+by each child from the same files; the kernel's own objects are not touched, nor are files.
+"""
+
+import atexit
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from oommagic.errors import TrialError
+from oommagic.progress import Progress, saying
+from oommagic.report import Trial, TrialRun
+from oommagic.tf.folders import new_folder, remove
+from oommagic.tf.step_counts import Budget
+from oommagic.trial import cell_task, parent
+from oommagic.trial.cell_run import CellWork
+from oommagic.trial.cell_task import CellTask
+from oommagic.trial.needs import names_changed, names_needed
+from oommagic.trial.outcomes import CellRun
+from oommagic.trial.parcel import pack_names
+from oommagic.trying.asked import (
+    Advised,
+    Change,
+    budget_of,
+    changes_asked,
+    device_of,
+    python_of,
+    text_of,
+)
+from oommagic.trying.notes import about_changed, about_datasets, about_device, about_magics
+from oommagic.trying.runs import run_all
+
+TIMEOUT_S = 600.0
+_NO_LIMIT = 1 << 62
+
+
+def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
+    report: Advised,
+    namespace: Mapping[str, object],
+    numbers: Sequence[int] | None = None,
+    *,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    steps: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[Trial, ...]:
+    """Measure suggestions of a report: those of these numbers together, or else each by itself.
+
+    Each run has `timeout_s`, and `steps` training steps; without a number they are at least four,
+    and more if they are quick. An executor of `concurrent.futures` runs them where it will.
+    """
+    changes = changes_asked(report, numbers)
+    trying = _Trying(report, namespace, changes, budget_of(steps), timeout_s, executor)
+    with saying(progress, "Trying") as say, _folder() as folder:
+        return trying.trials(folder, say)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trying:
+    """Trials that share the run of the cell as it is, and what was sent for it."""
+
+    report: Advised
+    namespace: Mapping[str, object]
+    changes: tuple[Change, ...]
+    budget: Budget
+    timeout_s: float
+    executor: Executor | None
+
+    def trials(self, folder: Path, say: Progress) -> tuple[Trial, ...]:
+        """Send what the cells use, run them all, and compare."""
+        source, magics = python_of(text_of(self.report))
+        sources = [python_of(change.source)[0] for change in self.changes]
+        say("packing what the cell uses")
+        task, notes = self._task((source, *sources), folder)
+        (before,) = run_all([("the cell as it is", task)], self.executor, say)
+        budget = _same_steps(before.run, self.budget)
+        after = [
+            (change.title, _with(task, text, budget))
+            for change, text in zip(self.changes, sources, strict=True)
+        ]
+        notes = (
+            *about_magics(magics),
+            *about_device(device_of(self.report), before.before_bytes or 0),
+            *notes,
+        )
+        return tuple(
+            self._trial(change, before, ran, notes)
+            for change, ran in zip(self.changes, run_all(after, self.executor, say), strict=True)
+        )
+
+    def _trial(
+        self, change: Change, before: CellRun, after: CellRun, notes: Sequence[str]
+    ) -> Trial:
+        device = device_of(self.report)
+        return Trial(
+            numbers=change.numbers,
+            rules=tuple(finding.rule for finding in change.findings),
+            before=before.run,
+            after=after.run,
+            limit_bytes=None if device is None else device.limit_bytes,
+            notes=tuple(dict.fromkeys((*notes, *before.notes, *after.notes))),
+        )
+
+    def _task(self, sources: Sequence[str], folder: Path) -> tuple[CellTask, tuple[str, ...]]:
+        """Pack what any of these cells needs, and give the first one's task."""
+        needed = frozenset[str]().union(*map(names_needed, sources))
+        changed = frozenset[str]().union(*map(names_changed, sources))
+        names = sorted(name for name in needed if _is_users(name, self.namespace))
+        with parent.room_for_files(folder, TrialError):
+            packed = pack_names(self.namespace, names, folder)
+            (folder / cell_task.PARCEL).write_bytes(packed.packed)
+        own = tuple(name for name in names if name in changed)
+        device = device_of(self.report)
+        task = CellTask(
+            work=CellWork(sources[0], own, str(Path.cwd()), self.budget, self._room_bytes()),
+            folder=str(folder),
+            limit_bytes=None if device is None else device.limit_bytes,
+            modules=tuple(name for name in parent.HEAVY if name in sys.modules),
+            search_path=tuple(one for one in sys.path if isinstance(one, str)),
+            timeout_s=self.timeout_s,
+        )
+        return task, (*about_datasets(packed.stood_in), *about_changed(own))
+
+    def _room_bytes(self) -> int:
+        """Give what the cell may take of the host, where a limit counted what it asked for.
+
+        Other limits hold for the child as they do for the kernel.
+        """
+        host = self.report.host
+        if host is None or host.limit_bytes is None or not host.limit_counts_reserved:
+            return _NO_LIMIT
+        return host.limit_bytes - host.before_bytes
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a folder for what is sent; when it goes, so does every child that reads it."""
+    folder = new_folder()
+    # A panel's trial runs in a thread, for which a kernel that is shut down does not wait.
+    left_behind = atexit.register(partial(remove, folder))
+    try:
+        with parent.room_for_files(folder, TrialError):
+            folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        remove(folder)
+        atexit.unregister(left_behind)
+
+
+def _with(task: CellTask, source: str, budget: Budget) -> CellTask:
+    return replace(task, work=replace(task.work, source=source, budget=budget))
+
+
+def _same_steps(before: TrialRun, budget: Budget) -> Budget:
+    """Ask for as many steps as there were before; where that ran out, for the fewest."""
+    steps = before.steps if before.outcome == "finished" else 0
+    steps = max(steps, 0) or budget.at_least
+    return Budget(steps, steps, 0.0)
+
+
+def _is_users(name: str, namespace: Mapping[str, object]) -> bool:
+    """Say whether a name is there, and not one that IPython puts into every notebook."""
+    if name not in namespace:
+        return False
+    value = namespace[name]
+    module = getattr(value, "__module__", None) or type(value).__module__
+    return not str(module).startswith("IPython.")

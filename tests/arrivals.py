@@ -9,15 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from description import describe
+from description import describe, order_of_making
 
 
 def arrived(parcel: Path) -> dict[str, Any]:
     thing, batch = pickle.loads(parcel.read_bytes())  # noqa: S301 (packed by travellers.py)
-    what = describe(thing)
+    what, order = describe(thing), order_of_making(thing)
     step = getattr(thing, "train_on_batch", thing)
     step(*batch)
-    return {"what": what, "slots": _slots(thing), "second": float(_first(step(*batch)))}
+    slots = _slots(thing)
+    return {"what": what, "order": order, "slots": slots, "second": float(_first(step(*batch)))}
 
 
 def _first(told: Any) -> Any:

@@ -26,6 +26,15 @@ def describe(thing: Any) -> dict[str, Any]:
     }
 
 
+def order_of_making(thing: Any) -> list[int]:
+    """Give the places of a model's variables among each other, the oldest first."""
+    if not isinstance(thing, keras.Model):
+        return []
+    variables = [*thing.variables, *getattr(thing.optimizer, "variables", ())]
+    numbers = [int(one.value._unique_id.rpartition("_")[2]) for one in variables]
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
 def fingerprint(thing: Any) -> str:
     """Sum up all that packing might change, to the bit."""
     state = [pickle.dumps(np.random.get_state()), repr(random.getstate())]  # noqa: NPY002 (shared)

@@ -6,16 +6,20 @@ from urllib.parse import quote
 
 from samples import HOSTILE
 
-# Its module, its style and its state; what the widget sends is kept in `sent`.
+# Its module, its style and its state; what the widget sends is kept in `sent`, and messages of
+# its own in `messages`.
 _RENDER = """async ([module, style, state]) => {
   window.widget = await import(module);
   document.head.append(Object.assign(document.createElement('style'), { textContent: style }));
   const listeners = new Set();
   window.sent = [];
+  window.messages = [];
   window.model = {
     get: (name) => state[name],
     set: (name, value) => { state[name] = value; },
     save_changes: () => { sent.push({ ...state }); },
+    send: (message) => { messages.push(message); },
+    tell: (message) => { listeners.forEach((listener) => listener(message)); },
     on: (_, listener) => listeners.add(listener),
     off: (_, listener) => listeners.delete(listener),
     change: (name, value) => { state[name] = value; listeners.forEach((listener) => listener()); },

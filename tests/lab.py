@@ -27,17 +27,30 @@ class Lab:
     url: str
     notebooks: Path
 
-    def write(self, name: str, source: str) -> None:
-        """Write a notebook of one cell."""
+    def write(self, name: str, *sources: str) -> None:
+        """Write a notebook of these cells."""
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source)], metadata={"kernelspec": kernel}
-        )
+        cells = [nbformat.v4.new_code_cell(source) for source in sources]
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
         nbformat.write(notebook, self.notebooks / name)
 
     def saved(self, name: str) -> Any:
         """Read a notebook as it lies on the disk."""
         return json.loads((self.notebooks / name).read_text(encoding="utf-8"))
+
+    def wait_for_saved_widgets(self, page: Any, name: str) -> None:
+        """Wait until a notebook lies on the disk with the state of its widgets."""
+        deadline = time.monotonic() + PATIENCE_S
+        while "widgets" not in self.saved(name)["metadata"] and time.monotonic() < deadline:
+            page.wait_for_timeout(100)
+
+    def interrupt_kernels(self) -> None:
+        """Interrupt every kernel, as its button does."""
+        with urlopen(f"{self.url}api/kernels") as answer:  # noqa: S310 - our own server
+            kernels = json.load(answer)
+        for kernel in kernels:
+            address = f"{self.url}api/kernels/{kernel['id']}/interrupt"
+            urlopen(Request(address, method="POST")).close()  # noqa: S310 - likewise
 
     def end_kernels(self) -> None:
         """Shut down every kernel, as one does in the evening."""
@@ -46,6 +59,52 @@ class Lab:
         for session in sessions:
             address = f"{self.url}api/sessions/{session['id']}"
             urlopen(Request(address, method="DELETE")).close()  # noqa: S310 - likewise
+
+
+class SavedWidget:
+    """A widget as it lies in a notebook's file, known by a trait of its own."""
+
+    def __init__(self, notebook: Any, trait: str) -> None:
+        self.notebook = notebook
+        self.trait = trait
+
+    def get_state(self) -> Any:
+        """Find its state among those of all widgets."""
+        saved = self.notebook["metadata"]["widgets"]["application/vnd.jupyter.widget-state+json"]
+        states = (each["state"] for each in saved["state"].values())
+        return next(state for state in states if self.trait in state)
+
+
+def opened_notebook(browser: Any, lab: Lab, name: str, **options: object) -> Any:
+    """Open a notebook in JupyterLab and wait for its kernel."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900}, **options)
+    page.set_default_timeout(PATIENCE_S * 1000)
+    page.goto(f"{lab.url}lab/tree/{name}?reset")
+    # The notebook's own indicator is idle before there is a kernel, and a cell run then is lost.
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    return page
+
+
+def reopened_notebook(browser: Any, lab: Lab, name: str, widget: str) -> Any:
+    """Open a notebook with a saved widget, again where JupyterLab was too quick for itself.
+
+    Now and then it looks for the widget before it has read its state from the notebook, and stays
+    with "model not found" until the page is loaded anew.
+    """
+    for _ in range(3):
+        page = opened_notebook(browser, lab, name)
+        shown = page.locator(widget)
+        shown.or_(page.get_by_text("Error displaying widget: model not found")).first.wait_for()
+        if shown.count():
+            return page
+        page.close()
+    pytest.fail("the saved widget was not shown")
+
+
+def run_cell(page: Any, number: int) -> None:
+    """Run a cell as a user does; the first one is 0."""
+    page.locator(".jp-CodeCell .cm-content").nth(number).click()
+    page.keyboard.press("Shift+Enter")
 
 
 @contextmanager

@@ -56,6 +56,26 @@ CONTRASTS = """(ground) => {
   });
 }"""
 
+# Every text that stands in the way of another, or that its box cuts off.
+CLUTTER = """() => {
+  const leaves = [...document.querySelectorAll('.oommagic *')].filter((e) =>
+    e.offsetParent && e.tagName !== 'STYLE' && e.tagName !== 'OPTION' &&
+    [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+  const controls = [...document.querySelectorAll('.oommagic input, .oommagic select')];
+  const boxes = [...leaves, ...controls].map((e) => [e, e.getBoundingClientRect()]);
+  const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1
+    || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+  const said = (e) => e.textContent || e.type;
+  const found = [];
+  boxes.forEach(([e, a], i) => {
+    if (a.right > innerWidth || a.left < 0 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth)
+      found.push(`cut: ${said(e)}`);
+    for (const [other, b] of boxes.slice(i + 1))
+      if (!e.contains(other) && !apart(a, b)) found.push(`${said(e)} / ${said(other)}`);
+  });
+  return found;
+}"""
+
 
 class Tags(HTMLParser):
     """All tags of a page with their attributes, its text, and whether each tag is closed."""

@@ -13,6 +13,8 @@ from oommagic.report import (
     DeviceUsage,
     Engine,
     Failure,
+    Finding,
+    Fix,
     Forecast,
     FunctionProfile,
     Gpu,
@@ -26,7 +28,10 @@ from oommagic.report import (
     Profile,
     Report,
     RuledOut,
+    Saving,
     Timeline,
+    Trial,
+    TrialRun,
     Verdict,
 )
 from oommagic.units import GIB, MIB
@@ -423,7 +428,31 @@ def hostile() -> Report:
         versions={HOSTILE: HOSTILE},
         compositions=(hostile_composition(),),
         verdict=hostile_verdict(),
+        findings=(hostile_finding(),) * 6,
+        trials=(hostile_trial((1,)), hostile_trial((1, 2))),
     )
+
+
+def hostile_finding() -> Finding:
+    """Make a suggestion whose every text tries to break out of the page."""
+    diff = tuple(f"{sign}{HOSTILE}" for sign in " -+@\u202e<")
+    return Finding(
+        rule=HOSTILE,
+        title=HOSTILE,
+        message=HOSTILE,
+        safety="changes results",
+        place=HOSTILE,
+        cost=HOSTILE,
+        changes=HOSTILE,
+        saving=Saving(HOSTILE, MIB, MIB, MIB),
+        fix=Fix((), HOSTILE, diff),
+    )
+
+
+def hostile_trial(numbers: tuple[int, ...]) -> Trial:
+    """Make a trial whose every text tries to break out of the page."""
+    run = TrialRun("failed", HOSTILE, MIB, MIB, 1, 1.0, 1.0, HOSTILE)
+    return Trial(numbers, (HOSTILE,), run, run, MIB, (HOSTILE,))
 
 
 def hostile_composition() -> Composition:
@@ -461,6 +490,18 @@ def any_verdict() -> st.SearchStrategy[Verdict]:
 def any_forecast() -> st.SearchStrategy[Forecast]:
     """Draw any forecast that the types allow, sensible or not."""
     return _any(Forecast)
+
+
+def any_findings() -> st.SearchStrategy[list[Finding]]:
+    """Draw any suggestions that the types allow, sensible or not."""
+    return st.lists(_any(Finding), max_size=7)
+
+
+def any_trials() -> st.SearchStrategy[list[Trial]]:
+    """Draw any trials that the types allow, of any numbers."""
+    numbers = st.lists(st.integers(0, 8), max_size=3).map(tuple)
+    trial = st.builds(replace, _any(Trial), numbers=numbers)
+    return st.lists(trial, max_size=4)
 
 
 def any_composition() -> st.SearchStrategy[Composition]:

@@ -92,6 +92,12 @@ def test_wrong_syntax_is_shown_by_python_and_one_sentence_follows(
     assert_clear(ran)
 
 
+def test_a_plan_that_is_refused_leaves_a_sentence_and_no_empty_box(kernel: Kernel) -> None:
+    ran = kernel.run("%oombatch 3")
+    assert "so there is nothing to plan." in ran.text
+    assert {output.kind for output in ran.outputs} <= {"stream", "error"}
+
+
 def unwritable(directory: Path) -> list[str]:
     """Name files that nobody can write, not even root."""
     (directory / "a_file").write_text("kept")
@@ -136,6 +142,7 @@ def test_the_magic_on_another_line_says_where_it_belongs(kernel: Kernel) -> None
     ran = kernel.run(f"x = 1\n{MAGIC}\nx")
     assert ran.reply["status"] == "error"
     assert ran.reports == ()
+    assert about(ran, "must be the cell's first line: this cell was not profiled.")
 
 
 def assert_clear(ran: Ran) -> None:

@@ -14,7 +14,7 @@ from oommagic.show.devices import render_html, render_text
 from oommagic.tf import arena
 from oommagic.units import GIB, MIB, format_bytes
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 _SHELL = """
 from IPython.utils.capture import capture_output

@@ -4,7 +4,9 @@ import pytest
 from children import ARENA, run_python
 from staging import SMALL_HOST
 
-pytestmark = pytest.mark.of_tensorflow
+from oommagic.measure.settrace import _Resume
+
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 _STEP = """
 import os, tempfile
@@ -83,6 +85,11 @@ told["variable"] = os.system("test -z \\"$TF_BFC_MEMORY_DUMP\\"")
     assert told["variable"] == 0
 
 
+def test_a_pause_that_an_interrupt_kept_from_beginning_ends_without_a_word() -> None:
+    begun_by_half = _Resume.__new__(_Resume)
+    begun_by_half.__del__()  # Python would print an error of it
+
+
 def test_an_interrupt_at_any_moment_reaches_the_program_and_leaves_nothing() -> None:
     told = run_python(
         _STEP
@@ -119,6 +126,40 @@ told["taped"] = [each.source for each in run.report.compositions]
         ARENA,
     )
     assert told == {"left": [], "interrupted": 40, "said": "", "taped": ["tape"]}
+
+
+def test_while_a_run_lasts_an_error_is_what_it_is_without_one() -> None:
+    told = run_python(
+        _STEP
+        + """
+import copy, inspect, pickle
+Error = tf.errors.ResourceExhaustedError
+class Own(Error):
+    def __init__(self, words):
+        super().__init__(None, None, words)
+        self.words = words
+    def __str__(self):
+        return self.words.upper()
+class Failing(Error):
+    def __str__(self):
+        raise ZeroDivisionError
+def what_it_is():
+    words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator bfc"
+    made = Error({"node": 1}, None, words, {"why": 2})
+    twins = [pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)]
+    return [
+        *[[str(one), one.message, one.node_def, type(one) is Error] for one in twins],
+        str(Own("small")), Failing(None, None, "").message, str(inspect.signature(Error)),
+    ]
+told["without"] = what_it_is()
+with oommagic.profile() as run:
+    told["within"] = what_it_is()
+told["noticed"] = run.report.verdict.cause if run.report.verdict else ""
+""",
+        ARENA,
+    )
+    assert told["within"] == told["without"]
+    assert told["noticed"]
 
 
 @pytest.mark.long  # two failures of ten seconds each
@@ -185,7 +226,8 @@ shell.push({"np": np, "x": tf.ones((64, 64))})
 gc.disable()  # it would look through all of these again and again
 objects = [[] for _ in range(4_000_000)]  # a list of them all takes 32 MB
 def ask():
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         shell.run_cell("%oomwhy")
     return " ".join(said.getvalue().split())
 with small_host(200), contextlib.redirect_stdout(io.StringIO()):

@@ -233,6 +233,23 @@ def test_one_call_that_lasts_grows_by_the_second() -> None:
     assert (growth.per, growth.line_number, growth.repeats) == ("second", 1, 10)
 
 
+@pytest.mark.parametrize(("began_s", "grown"), [(1.0, 0), (9.0, 1)])
+def test_what_one_long_step_takes_is_no_growth_but_what_was_there_before_it_is(
+    began_s: float, grown: int
+) -> None:
+    """A call takes 2 MB each moment for ten seconds; a step of it is on the tape until the end."""
+    run = taped(1, keeps=False)
+    run.steps = [(began_s, 20.0, "train_step")]
+    facts = Facts(
+        source=FIT,
+        profile=Profile((LineUsage(1, FIT, hits=1),)),
+        devices=(device(),),
+        timeline=timeline([at * 2 * MIB for at in range(200)], [1] * 200),
+        tapes=(run.tape(),),
+    )
+    assert len(growths(facts)) == grown
+
+
 def test_host_memory_that_wanders_by_a_few_megabytes_is_no_growth() -> None:
     facts = growing_loop([])
     wandering = timeline([at * MIB // 8 for at in range(100)], [3] * 100, "host")
@@ -388,6 +405,18 @@ def test_a_list_to_which_a_loop_appends_tensors_grows() -> None:
     growth = only(in_names([], tensors("losses", 500)))
     assert (growth.owner, growth.count_before, growth.count_after) == ("losses", 0, 500)
     assert (growth.line_number, growth.line_source) == (4, "losses.append(loss)")
+
+
+def test_of_two_lines_that_fill_a_list_the_one_that_takes_more_is_named() -> None:
+    source = "for x in ds:\n    kept.append(loss(x))\n    kept.append(ones(3000, 4000))"
+    usages = (0, MIB, 500 * MIB)
+    lines = tuple(
+        LineUsage(at, "", hits=9, devices={"CPU:0": DeviceUsage(size, size)})
+        for at, size in enumerate(usages, 1)
+    )
+    held_after = tuple(tensors("kept", 500))
+    facts = Facts(source=source, profile=Profile(lines), held_after=held_after)
+    assert only(growths(facts)).line_number == 3
 
 
 def test_a_list_that_was_there_and_got_longer_grows_wherever_that_is_written() -> None:

@@ -10,7 +10,7 @@ from children import ARENA, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oommagic.tf.inventory import held_by, layer_paths
+from oommagic.tf.inventory import held_by
 from oommagic.tf.looking import attributes_of, closure_of, family_of, items_of
 
 pytestmark = pytest.mark.of_tensorflow
@@ -20,7 +20,8 @@ BEGINNING = (
     + """
 import gc, time
 from tensorflow.config.experimental import get_memory_info, reset_memory_stats
-from oommagic.tf.inventory import held_by, layer_paths
+from oommagic.tf.inventory import held_by
+from oommagic.tf.walk import layers_in
 
 def owners(held):
     return sorted({(one.owner, one.kind) for one in held})
@@ -64,7 +65,7 @@ told["held_chunks"] = sum(live[address]["allocation_bytes"] for address in there
 told["in_use"] = before["current"]
 told["largest_unheld"] = max(s["allocation_bytes"] for a, s in live.items() if a not in there)
 told["addresses"] = [len({one.address for one in held}), len(held)]
-told["layers"] = sorted(layer_paths(names))
+told["layers"] = sorted(path for path, _ in layers_in(names["model"]))
 told["weights_of"] = sorted({one.layer for one in held if one.kind == "weights"})
 told["slots_of"] = sorted({one.layer for one in held if one.kind == "optimizer slots"} - {""})
 
@@ -421,5 +422,4 @@ def test_an_empty_cell_of_a_closure_is_passed_over() -> None:
 
 def test_without_tensorflow_nothing_is_held_and_it_is_not_imported() -> None:
     assert held_by({"x": [1, 2]}, include_unnamed=True) == ()
-    assert layer_paths({"x": [1, 2]}) == frozenset()
     assert "tensorflow" not in sys.modules

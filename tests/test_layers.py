@@ -109,14 +109,11 @@ def test_the_backward_pass_makes_gradients(op: str, layer: str) -> None:
     ],
 )  # fmt: skip
 def test_other_memory_has_its_own_kind(op: str, is_temporary: bool, role: OpRole) -> None:  # noqa: FBT001
-    assert role_of(op, is_temporary) == role
+    assert role_of(op, is_temporary=is_temporary) == role
 
 
-def test_a_model_within_a_model_is_told_by_known_layers() -> None:
-    op = "discriminator_1/conv2d_1/BiasAdd"
-    assert role_of(op, is_temporary=False).layer == "conv2d"
-    known = {"discriminator/conv2d", "generator/dense"}
-    assert role_of(op, is_temporary=False, known=known).layer == "discriminator/conv2d"
+def test_a_layer_is_its_path_inside_the_outermost_model() -> None:
+    assert role_of("discriminator_1/conv2d_1/BiasAdd", is_temporary=False).layer == "conv2d"
 
 
 def test_zeros_at_the_start_of_a_loop_s_gradient_go_to_its_layer() -> None:
@@ -139,15 +136,16 @@ PARTS = st.sampled_from(
     is_temporary=st.booleans(),
 )
 def test_every_text_has_a_role(op: str, is_temporary: bool) -> None:  # noqa: FBT001
-    role = role_of(op, is_temporary)
+    role = role_of(op, is_temporary=is_temporary)
     assert role.kind
     assert len(role.layer) <= len(op)
 
 
 MODELS = """
 import sys
-from oommagic.tf.inventory import held_by, layer_paths
+from oommagic.tf.inventory import held_by
 from oommagic.tf.layers import in_order, role_of
+from oommagic.tf.walk import layers_in
 
 def sequential():
     return keras.Sequential([
@@ -197,10 +195,11 @@ for make in (sequential, recurrent, transformer, nested):
         if is_allocation:
             key = (stats.get("tf_op", ""), stats.get("region_type") == "temp")
             order.append(keys.setdefault(key, len(keys)))
-    roles = in_order([op for op, _ in keys], [role_of(*key) for key in keys], order)
+    roles = [role_of(op, is_temporary=is_temporary) for op, is_temporary in keys]
+    roles = in_order([op for op, _ in keys], roles, order)
     held = {one.address for one in held_by(names)}
     total = named = 0
-    there = layer_paths(names)
+    there = {path for path, _ in layers_in(model)}
     strangers = set()
     for address, stats in peak(events).items():
         role = roles[keys[stats.get("tf_op", ""), stats.get("region_type") == "temp"]]

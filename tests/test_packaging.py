@@ -78,7 +78,7 @@ def test_tensorflow_is_never_forced_on_anyone() -> None:
 @pytest.mark.slow_once
 def test_the_wheel_is_pure_python_and_light(wheel: Path) -> None:
     assert wheel.name == f"oommagic-{__version__}-py3-none-any.whl"
-    assert wheel.stat().st_size < 500_000
+    assert wheel.stat().st_size < 700_000
 
 
 @pytest.mark.slow_once

@@ -64,6 +64,16 @@ def test_a_model_arrives_as_it_is_and_trains(
 
 
 @pytest.mark.of_tensorflow
+def test_variables_are_made_in_the_order_in_which_the_models_were(
+    journey: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    told, arrived = journey
+    orders = {kind: one["order"] for kind, one in told.items()}
+    assert {kind: one["order"] for kind, one in arrived.items()} == orders
+    assert any(order != sorted(order) for order in orders.values())
+
+
+@pytest.mark.of_tensorflow
 def test_packing_changes_nothing_to_the_bit(
     journey: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
@@ -112,6 +122,13 @@ told["printer"] = refused(lambda: print("", file=screen))
 model.batches = {"first": iter(train_ds)}
 told["iterator"] = refused(model)
 del model.batches
+asked = []
+inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+inner.layers[0].__class__ = type("Own", (keras.layers.Dense,), {
+    "variables": property(lambda layer: asked.append(layer) or []),
+})
+pack(inner)
+told["asked"] = len(asked)
 with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
     spread = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 told["strategy"] = refused(spread)
@@ -129,6 +146,7 @@ graph(tf.constant(1.0))
     assert told["dataset"].startswith("`train_ds`, a tf.data.Dataset, cannot be sent to a child")
     assert told["file"].startswith("`model.log`, an open file, cannot be sent")
     assert told["iterator"].startswith("`model.batches['first']`, a tf.data.Iterator, cannot be")
+    assert told["asked"] == 0, "a property of the user's ran"
     assert "a MirroredStrategy, cannot be sent" in told["strategy"]
     assert "a tensor of a graph, cannot be sent" in told["tensor"]
     assert told["printer"] > 0

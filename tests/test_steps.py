@@ -46,6 +46,7 @@ def facts_of(tapes):
         "batch_bytes": list(tapes.batch_bytes.items()),
         "largest": [[s.batch, max(s.tape.requested_bytes)] for s in tapes.steps],
         "compiled": [[size.batch, size.temporary_bytes] for size in tapes.compiled],
+        "held": [[size.batch, sum(one.bytes for one in size.held)] for size in tapes.compiled],
         "notes": tapes.notes,
     }
 
@@ -242,6 +243,28 @@ told.update(facts_of(tapes))
     assert min(told["events"]) > 0
 
 
+def test_steps_come_with_the_graph_of_what_ran_and_nothing_is_collected_afterwards(
+    child: Conversation,
+) -> None:
+    told = _told(
+        child,
+        """
+model, data = cnn()
+tapes = record(model, data)
+tape = tapes.steps[1].tape
+named = {tape.ops[number] for number, size in zip(tape.op_numbers, tape.bytes) if size > 0}
+told["unknown"] = sorted(op for op in named - tapes.needs.keys() if "/" in op)
+(gradient,) = [op for op in named if op.endswith("Conv2DBackpropFilter")]
+told["before the gradient"] = sorted(tapes.needs[gradient])
+tf.function(lambda number: number + 1)(tf.constant(1))
+told["collected"] = len(context.context().export_run_metadata().function_graphs)
+""",
+    )
+    assert told["unknown"] == []
+    assert told["before the gradient"]
+    assert told["collected"] == 0
+
+
 @pytest.mark.parametrize("kind", ["cnn()", "subclassed()", "gan()"])
 def test_a_model_in_training_goes_on_as_if_nothing_had_been(child: Conversation, kind: str) -> None:
     told = _told(
@@ -393,6 +416,60 @@ told.update(facts_of(tapes))
     assert all(size == batch * (6 + 3) * 4 for batch, size in told["batch_bytes"])
 
 
+def test_a_step_of_which_xla_compiles_a_part_alone_runs_at_several_sizes(
+    child: Conversation,
+) -> None:
+    told = _told(
+        child,
+        """
+@tf.function(jit_compile=True)
+def squared(x):
+    return x * x
+
+class Squares(L.Layer):
+    def __init__(self):
+        super().__init__()
+        self.many = [self.add_weight(shape=(), trainable=False) for _ in range(151)]
+
+    def call(self, x):
+        return squared(x)
+
+model = keras.Sequential([keras.Input((64,)), L.Dense(256), L.Dense(256), Squares(), L.Dense(1)])
+model.compile("sgd", "mse")
+data = np.random.rand(16, 64), np.random.rand(16, 1)
+told.update(facts_of(record(model, data, budget_s=4)))
+""",
+    )
+    assert told["compiled"] == []
+    assert len(set(told["sizes"])) > 1
+
+
+def test_a_step_of_ones_own_of_which_xla_compiles_little_runs_at_several_sizes(
+    child: Conversation,
+) -> None:
+    told = _told(
+        child,
+        """
+@tf.function(jit_compile=True)
+def halved(x):
+    return x * 0.5
+
+weights = tf.Variable(tf.random.uniform((256, 256)))
+
+@tf.function
+def own_step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.nn.relu(tf.nn.relu(x @ weights) @ weights)) + halved(x[0, 0])
+    weights.assign_sub(tape.gradient(loss, weights))
+
+data = (np.random.rand(16, 256).astype("float32"),)
+told.update(facts_of(record(own_step, data, "step", budget_s=4)))
+""",
+    )
+    assert told["compiled"] == []
+    assert len(set(told["sizes"])) > 1
+
+
 def test_a_compiled_step_tells_the_bytes_that_the_tape_shows(child: Conversation) -> None:
     told = _told(
         child,
@@ -407,10 +484,11 @@ told["after"] = changed(before, state(model))
     )
     assert told["after"] == []
     compiled = dict(told["compiled"])
-    assert {told["sizes"][0], 64} <= set(compiled)
+    assert {told["sizes"][0], 256} <= set(compiled)
     taped = {batch: largest for batch, largest in told["largest"] if batch in compiled}
     assert taped == {batch: compiled[batch] for batch in taped}
-    assert compiled[64] > compiled[told["sizes"][0]]
+    assert compiled[256] > compiled[told["sizes"][0]]
+    assert dict(told["held"]) == compiled
 
 
 @pytest.mark.parametrize("moments", [4, pytest.param(24, marks=pytest.mark.long)])
@@ -484,9 +562,14 @@ told["tape"] = still.tape is not None
         ("sample_of(cnn()[0], data_set(np.zeros((0, 3))), 'training')", "dataset is empty"),
         ("sample_of(cnn()[0], tf.data.Dataset.range(3), 'training')", "ds.batch(8)"),
         ("sample_of(cnn()[0], tf.data.Dataset.from_tensors(ragged), 'training')", "Ragged"),
+        ("sample_of(cnn()[0], single, 'training')", "a tf.data.Dataset one of batches"),
+        ("sample_of(cnn()[0], (ragged, np.zeros(2)), 'training')", "no array (RaggedTensor)"),
+        ("sample_of(cnn()[0], (np.zeros((2, 12, 12, 3)), [1, 2]), 'training')", "no array (int)"),
+        ("sample_of(pair, (np.zeros((2, 3)), np.zeros((2, 3))), 'prediction')", "takes 2 inputs"),
         ("sample_of(abs, None, 'step')", "What the step is called with"),
         ("sample_of(3, None, 'step')", "int cannot be planned"),
         ("sample_of(abs, (np.zeros(3),), 'training')", "no model of Keras 3"),
+        ("sample_of(abs, (np.zeros(3),), 'prediction')", "planned without `predict`"),
     ],
 )
 def test_what_cannot_be_planned_is_a_clear_sentence(
@@ -505,7 +588,11 @@ def reader():
 
 data_set = lambda rows: tf.data.Dataset.from_tensor_slices(rows).batch(4)
 ragged = tf.ragged.constant([[1], [2, 3]])
-own = {{"compiled": compiled, "reader": reader, "data_set": data_set, "ragged": ragged}}
+single = tf.data.Dataset.from_tensors((np.ones(2), np.ones(1)))
+a, b = keras.Input((3,)), keras.Input((3,))
+pair = keras.Model([a, b], L.Add()([a, b]))
+own = {{"pair": pair, "single": single}}
+own |= {{"compiled": compiled, "reader": reader, "data_set": data_set, "ragged": ragged}}
 scope = {{**globals(), **own}}
 told["sentence"] = sentence_of(lambda: eval({call!r}, scope))
 """,
@@ -559,6 +646,48 @@ told["sizes"] = facts_of(record(model, pairs))["sizes"]
     assert "the largest that was seen" in told["notes"][0]
     assert told["changed"] == []
     assert len(told["sizes"]) >= 3
+
+
+def test_batches_of_many_lengths_are_looked_at_in_a_pydataset_too(child: Conversation) -> None:
+    told = _told(
+        child,
+        """
+class Texts(keras.utils.PyDataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return np.ones((4, 3 + index), "int32"), np.zeros((4, 3))
+
+model = keras.Sequential([keras.Input((None,), dtype="int32"), L.Embedding(50, 4), L.LSTM(3)])
+model.compile("adam", "mse")
+sample = sample_of(model, Texts(), "training")
+told["shape"], told["notes"] = list(sample.batch(9)[0].shape), sample.notes
+""",
+    )
+    assert told["shape"] == [9, 7]
+    assert "the largest that was seen" in told["notes"][0]
+
+
+def test_data_that_is_drawn_at_random_is_drawn_again_by_fit(child: Conversation) -> None:
+    told = _told(
+        child,
+        """
+class Drawn(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.random.rand(4, 12, 12, 3), np.random.randint(0, 10, 4)
+
+model, _ = cnn()
+before = state()
+told["shape"] = list(sample_of(model, Drawn(), "training").batch(9)[0].shape)
+told["changed"] = changed(before, state())
+""",
+    )
+    assert told["shape"] == [9, 12, 12, 3]
+    assert told["changed"] == []
 
 
 def test_floats_are_as_narrow_as_fit_makes_them_but_a_datasets_own(child: Conversation) -> None:

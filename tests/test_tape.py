@@ -4,7 +4,7 @@ import pytest
 from children import run_python
 from taping import NOTHING_LEFT, tape
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 
 def test_the_tape_of_a_fit_adds_up_at_every_event_and_peaks_where_the_allocator_does() -> None:
@@ -16,8 +16,8 @@ told["notes"] = run.taping.notes
 """)
     (facts,) = told["tapes"]
     assert facts["wrong"] == 0
-    # The first of four steps is left out where it had begun before its recording did.
-    assert facts["peak"] == told["peak"] or len(facts["steps"]) == 3
+    assert facts["peak"] == told["peak"]
+    assert facts["steps"][-4:] == ["multi_step_on_iterator"] * 4
     assert facts["in_order"]
     assert facts["is_whole"]
     assert {"sequential/eyes", "sequential/head"} <= set(facts["layers"]) or {
@@ -150,20 +150,22 @@ told["tapes"], told["notes"], told["left"] = run.facts(), run.taping.notes, left
     assert told["left"] == NOTHING_LEFT
 
 
-def test_preparing_a_large_graph_stays_off_the_tape_and_its_first_step_is_on_it() -> None:
+def test_preparing_a_large_graph_stays_off_the_tape_and_its_first_steps_are_on_it() -> None:
     told = tape("""
 import keras
 tf.config.experimental.reset_memory_stats("CPU:0")
 with Taped(eager_s=60) as run:
     model = keras.applications.MobileNetV2(weights=None, input_shape=(64, 64, 3), classes=10)
     model.compile("sgd", "sparse_categorical_crossentropy")
-    images, classes = tf.random.uniform((8, 64, 64, 3)), tf.zeros((8,), tf.int32)
+    images, classes = tf.random.uniform((24, 64, 64, 3)), tf.zeros((24,), tf.int32)
     model.fit(images, classes, batch_size=8, verbose=0)
 told["tapes"], told["peak"], told["notes"] = run.facts(), memory()["peak"], run.taping.notes
 """)
     (facts,) = told["tapes"]
     assert facts["wrong"] == 0
-    assert facts["peak"] == told["peak"]
+    # The recording begins again while the graph is prepared. Where the first step begins in that
+    # very moment it is cut off, and the peak is that of the others: ops race, so it is not equal.
+    assert 0.9 * told["peak"] <= facts["peak"] <= told["peak"]
     assert facts["events"] < 30_000
     assert not any("ended within a step" in note for note in told["notes"])
 

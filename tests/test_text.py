@@ -112,6 +112,26 @@ def test_the_peak_of_file_pages_is_told_only_when_files_were_read() -> None:
     assert "File pages" not in render(failed_training())
 
 
+def test_where_the_terminal_is_narrow_file_pages_give_way_to_the_source() -> None:
+    report = failed_training()
+    lines = tuple(replace(line, file_delta_bytes=20 * MIB) for line in report.profile.lines)
+    read = replace(report, devices=report.devices[:1], profile=Profile(lines))
+    assert "file pages" in render(read, 120)
+    assert "file pages" not in render(read, 80)
+    assert re.search("File pages +peak 210 MB", render(read, 80))
+
+
+def test_an_error_is_told_without_what_only_tensorflow_understands() -> None:
+    message = (
+        "{{function_node __wrapped__Fill_device_/job:localhost/device:CPU:0}} OOM when "
+        "allocating tensor with shape[3000,4000] [Op:Fill] name: "
+    )
+    failed = Outcome("failed", "a.ResourceExhaustedError", message, 3)
+    text = render(replace(empty_cell(), outcome=failed), 120)
+    assert "\nResourceExhaustedError: OOM when allocating tensor with shape[3000,4000] [Op" in text
+    assert "name:" not in text
+
+
 def test_children_have_a_column_only_when_they_were_measured() -> None:
     assert "children" in render(hot_loop())
     assert "children" not in render(short_cell())

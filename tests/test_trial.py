@@ -6,6 +6,7 @@ Without TensorFlow in this process the child does not import it either, and star
 
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,9 +23,15 @@ import pytest
 from children import ROOT, run_python
 from hypothesis import given
 from hypothesis import strategies as st
+from test_plan_sums import growing, tapes
 
-from oommagic.errors import CannotTravelError
+from oommagic.errors import CannotTravelError, PlanError
+from oommagic.explain.plan import Plan
+from oommagic.forecasts import Limit
+from oommagic.planning import Question
 from oommagic.report import BatchTrial
+from oommagic.show.plan_view import trial_words
+from oommagic.tf.samples import Sample
 from oommagic.trial import parent
 from oommagic.trial.outcomes import Died, RanOut, Result, TimedOut
 from oommagic.trial.wire import Inbox, NotAMessageError, Progress, to_bytes
@@ -65,6 +72,29 @@ def what_there_is() -> tuple[set[int], int, int]:
     # A zombie is a child too.
     children = {child.pid for child in me.children(recursive=True)}
     return children, me.num_fds(), threading.active_count()
+
+
+def plan_tried_with(subject: object) -> Plan:
+    """Have a plan proven with what misbehaves in the child."""
+    plan = Plan(tapes(growing(11), growing(11)), Limit("the limit", LIMIT_BYTES))
+    Question(subject, Sample(()), "step", None, 0).prove(plan, print)
+    return plan
+
+
+def test_a_trial_that_died_is_told_without_steps_that_nobody_saw() -> None:
+    (trial,) = plan_tried_with(Does(os.kill, Does(os.getpid), signal.SIGKILL)).forecast.trials
+    assert trial_words(trial) == (
+        "on a device of 256 MB: the child process died, so nothing is proven. The child process "
+        "was killed by the system (SIGKILL): most likely the host's memory ran out."
+    )
+
+
+def test_memory_of_the_machine_that_runs_out_proves_nothing_of_the_device() -> None:
+    plan = plan_tried_with(Does(bytearray, 1 << 62))
+    (trial,) = plan.forecast.trials
+    assert trial.outcome == "failed"
+    assert trial.message.startswith("This machine's own memory ran out: MemoryError")
+    assert plan.max_batch() >= trial.batch
 
 
 def test_a_child_that_is_killed_is_said_to_be() -> None:
@@ -122,6 +152,24 @@ def test_it_reads_nothing_of_its_parents_input() -> None:
     result = run(Does(exec, "import os, sys; assert sys.stdin.read() == ''; os._exit(4)"))
     assert isinstance(result, Died)
     assert "exit code 4" in result.how
+
+
+def test_its_temporary_files_go_with_it(tmp_path: Path) -> None:
+    code = "import os, tempfile; os.write(2, tempfile.mkstemp()[1].encode()); os._exit(5)"
+    result = run(Does(exec, code))
+    assert isinstance(result, Died)
+    assert Path(result.log).is_relative_to(tmp_path)
+    assert not Path(result.log).exists()
+
+
+def test_where_nothing_can_be_written_a_sentence_says_so() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(PlanError, match="make room there, or set TMPDIR"):
+            run(Does(time.sleep, FOREVER_S))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_running_out_of_host_memory_is_no_error_of_the_users() -> None:
@@ -307,7 +355,7 @@ def tried(*things, task="measure", limit_bytes=256 << 20):
 def broken(x, y):
     raise ValueError("the labels have the wrong shape")
 
-name, result = tried(model, from_arrays((x, y)), "training", task="tapes")
+name, result = tried(model, from_arrays((x, y)), "training", None, task="tapes")
 told["tapes"] = name, len(result.value.steps), result.value.made is not None
 told["lines"] = lines
 name, result = tried(model, from_arrays((x, y)), "training", 16, 2)

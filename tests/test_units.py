@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oommagic.units import MIB, format_bytes, format_seconds
+from oommagic.units import MIB, format_bytes, format_seconds, format_time
 
 _UNITS_S = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _NEXT = {"µs": 1000, "ms": 1000, "s": 60, "min": 60}
@@ -15,6 +15,33 @@ _NEXT = {"µs": 1000, "ms": 1000, "s": 60, "min": 60}
 def parts(words: str) -> list[tuple[str, str]]:
     """Take `4 min 05 s` apart."""
     return re.findall(r"([\d.]+) (µs|ms|s|min|h)", words)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (999, "999 B"),
+        (1000, "0.98 KB"),
+        (999 * MIB, "999 MB"),
+        (1008 * MIB, "0.98 GB"),
+        (1024 * MIB - 1, "1.00 GB"),
+        (-1000 * MIB, "-0.98 GB"),
+    ],
+)
+def test_no_part_of_a_gigabyte_looks_like_more_than_one(count: int, words: str) -> None:
+    assert format_bytes(count) == words
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        ("2026-11-18T11:40:02+00:00", "2026-11-18 11:40:02 UTC"),
+        ("2026-11-18T11:40:02", "2026-11-18 11:40:02"),
+        ("some day", "some day"),
+    ],
+)
+def test_a_moment_is_written_as_people_write_it(moment: str, words: str) -> None:
+    assert format_time(moment) == words
 
 
 @pytest.mark.parametrize(

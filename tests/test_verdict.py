@@ -371,6 +371,12 @@ def test_a_batch_is_part_of_the_step() -> None:
     assert "no data set lies on it" in reason(verdict, "data on the device")
 
 
+def test_a_copy_that_fit_made_of_an_array_is_not_passed_over() -> None:
+    copy = Holding("tensors", 80 * MIB, owner="a copy of images")
+    told = reason(verdict_of(with_data(copy)), "data on the device")
+    assert told.startswith("a copy of images takes 80.0 MB")
+
+
 def test_an_array_that_was_to_be_copied_as_a_whole_is_the_data_set() -> None:
     source = "ds = tf.data.Dataset.from_tensor_slices(images)"
     facts = replace(
@@ -701,7 +707,7 @@ CALM = replace(
 def test_a_run_that_did_not_fail_says_its_peak_and_its_line() -> None:
     verdict = verdict_of(CALM)
     assert verdict.sentence == (
-        "Nothing ran out; the peak of GPU:0 was 1.17 GB of 1.50 GB (78%) at line 7: model.fit(...)"
+        "Nothing ran out; the peak of GPU:0 was 1.17 GB of 1.50 GB (78 %) at line 7: model.fit(...)"
     )
     assert (verdict.cause, verdict.line_number) == ("none", 7)
 
@@ -720,7 +726,7 @@ def test_a_run_on_the_host_alone_says_the_hosts_peak() -> None:
     lines = (LineUsage(2, "x = load()", hits=1, host_peak_bytes=3 * GIB),)
     verdict = verdict_of(Facts(profile=Profile(lines), host=HOST))
     assert verdict.sentence == (
-        "Nothing ran out; the peak of host memory was 3.00 GB of 8.00 GB (38%) at line 2: "
+        "Nothing ran out; the peak of host memory was 3.00 GB of 8.00 GB (38 %) at line 2: "
         "x = load()"
     )
 

@@ -31,6 +31,14 @@ def test_the_line_is_the_cells_whatever_ipython_calls_its_file(
     assert "<ipython" not in words
 
 
+def test_more_than_the_machine_has_is_certain_and_what_it_has_is_said(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = told(shell, capsys, "import numpy as np\nhuge = np.ones((10**7, 10**6))")
+    assert "(float64 10000000×1000000), and the limit is" in words
+    assert "This is certain" in words
+
+
 def test_a_line_of_a_function_of_another_cell_is_said_to_be_there(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:

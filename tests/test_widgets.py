@@ -13,6 +13,7 @@ import pytest
 from chromium import running_chromium
 from front_end import all_hostile, opened_widget
 from hypothesis import given, settings
+from IPython.core.formatters import DisplayFormatter
 from samples import HOSTILE, any_report, empty_cell, failed_training, hostile, hot_loop
 
 import oommagic
@@ -201,6 +202,11 @@ def test_a_figure_of_any_names_or_of_nothing_can_be_saved(make: Callable[[], Rep
     lanes = tuple(replace(lane, name="$\\frac{") for lane in report.timeline.lanes)
     oommagic.figure(replace(report, timeline=replace(report.timeline, lanes=lanes))).savefig(file)
     assert file.getvalue()
+
+
+def test_a_notebook_shows_a_figure_though_nobody_chose_a_backend() -> None:
+    data, _ = DisplayFormatter().format(oommagic.figure(failed_training()))
+    assert data["image/png"].startswith(b"\x89PNG")
 
 
 def test_a_figure_leaves_pyplot_and_the_backend_alone() -> None:

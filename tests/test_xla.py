@@ -1,10 +1,13 @@
 """The composition of steps that XLA compiled, on the arena, against the tape and the model."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import pytest
 from children import ARENA, run_python
+
+from oommagic.tf.xla_functions import compiling_quickly
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -43,7 +46,7 @@ def tape(run):
                 is_text = stat.WhichOneof("value") == "ref_value"
                 facts[names[stat.metadata_id]] = names[value] if is_text else value
             op = facts.get("tf_op", "(null)")
-            if op == "(null)" or xla.cluster_of(op):
+            if op == "(null)" or op.rpartition("/")[2].startswith("__inference_"):
                 sizes.append(facts["requested_bytes"])
             elif facts.get("shape", "").startswith("["):
                 sides = [int(side) for side in facts["shape"][1:-1].split(",") if side]
@@ -85,7 +88,7 @@ def told_of(step, taped, before, after):
     for holding in step.arguments:
         kinds[holding.kind] = kinds.get(holding.kind, 0) + holding.bytes
     return {
-        "taped": taped, "asked": step.temporary_bytes, "cluster": step.cluster,
+        "taped": taped, "asked": step.temporary_bytes,
         "sum": sum(h.bytes for h in step.temporary), "named": named,
         "layers": sorted({h.layer for h in step.temporary if h.layer}),
         "kinds": sorted({h.kind for h in step.temporary}), "arguments": kinds,
@@ -142,8 +145,13 @@ _LAYERS = {"cnn": "conv2d_1", "dense": "dense_1", "transformer": "multi_head_att
 
 @cache
 def _told(model: str, batch: str) -> dict[str, Any]:
+    return _told_with(model, batch, {})
+
+
+def _told_with(model: str, batch: str, environment: Mapping[str, str]) -> dict[str, Any]:
     source = _SETTING + _MODELS[model] + _COMPILE
-    return run_python(source + f"told.update(fit_and_look(model, x, y, {batch}))", _DEVICE)
+    asked = f"told.update(fit_and_look(model, x, y, {batch}))"
+    return run_python(source + asked, {**_DEVICE, **environment})
 
 
 # Compiling takes seconds: one size will do on each TensorFlow.
@@ -172,6 +180,31 @@ def test_nearly_all_of_it_has_a_layer(model: str, batch: str) -> None:
 @pytest.mark.parametrize("model", _MODELS)
 def test_looking_leaves_model_random_state_and_functions_to_the_bit(model: str, batch: str) -> None:
     assert _told(model, batch)["changed"] == []
+
+
+def test_what_is_compiled_quickly_takes_the_same_memory() -> None:
+    usual, quick = _told("cnn", "64"), _told_with("cnn", "64", compiling_quickly())
+    for figure in ("taped", "asked", "sum"):
+        assert quick[figure] == usual[figure]
+
+
+@pytest.mark.parametrize(
+    ("flags", "more"),
+    [
+        ("", ["--xla_backend_optimization_level=0"]),
+        ("--xla_x=1", ["--xla_x=1", "--xla_backend_optimization_level=0"]),
+    ],
+)
+def test_the_flags_of_the_user_s_stay(
+    flags: str, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert compiling_quickly()["XLA_FLAGS"].split() == more
+
+
+def test_a_file_of_flags_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "flags.txt")
+    assert compiling_quickly() == {}
 
 
 def test_weights_slots_and_batch_stand_apart_from_what_the_step_takes_for_itself() -> None:
@@ -208,7 +241,6 @@ def test_a_tf_function_of_the_user_s_is_read_without_being_traced_again() -> Non
         _SETTING + _OWN_STEP + "told.update(look(max(sizes), shapes, (w, v), step))", _DEVICE
     )
     assert told["asked"] == told["sum"] == told["taped"]
-    assert told["cluster"].startswith("__inference_step_")
     assert told["changed"] == []
 
 
@@ -231,10 +263,9 @@ def test_what_cannot_be_read_is_a_sentence() -> None:
         + """
 told["late"] = look(max(sizes), shapes, (w, v), step, budget_s=0.0)["reason"]
 told["other"] = look(12345, shapes, (w, v), step)["reason"]
-name = step.get_concrete_function(x).name.decode()
 del step
 gc.collect()
-told["gone"] = xla.compiled_step(max(sizes), shapes, name).reason
+told["gone"] = xla.compiled_step(max(sizes), shapes).reason
 told["any"] = xla.has_compiled_steps()
 """,
         _DEVICE,

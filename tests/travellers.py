@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from description import describe, fingerprint
+from description import describe, fingerprint, order_of_making
 from keras import layers
 
 from oommagic.trial.parcel import pack
@@ -388,6 +388,7 @@ def main(folder: Path) -> None:
         parcel = pack((thing, batch), folder=folder / "files")
         told[make.__name__] = {
             "what": describe(thing),
+            "order": order_of_making(thing),
             "is_unchanged": fingerprint(thing) == before,
             "bytes": len(parcel),
         }

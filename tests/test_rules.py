@@ -1,0 +1,57 @@
+"""Each rule of the advice: its cases, and that it can't do harm."""
+
+import pytest
+
+from oommagic.cell import parse_typed
+from oommagic.explain.advice.engine import findings_of
+from oommagic.explain.advice.examples import STEP_OF_96
+from oommagic.explain.advice.rule import Case, Rule
+from oommagic.explain.advice.rules import RULES
+from oommagic.explain.advice.typed import TypedCell
+
+SPEAKS = [(rule, case) for rule in RULES for case in rule.speaks]
+SILENT = [(rule, case) for rule in RULES for case in rule.is_silent]
+
+
+def named(pairs: list[tuple[Rule, Case]]) -> list[str]:
+    return [f"{rule.name}-{number}" for number, (rule, _) in enumerate(pairs)]
+
+
+@pytest.mark.parametrize(("rule", "case"), SPEAKS, ids=named(SPEAKS))
+def test_a_rule_speaks_up_in_its_cases_and_makes_the_code_that_it_says(
+    rule: Rule, case: Case
+) -> None:
+    found = findings_of(TypedCell(case.source), case.here, [rule])
+    assert found, "the rule kept silent"
+    fix = found[0].fix
+    assert (fix.source if fix else "") == case.becomes
+    assert found[0].safety == ("hint" if fix is None else rule.safety)
+    assert found[0].title
+    assert found[0].message.endswith(".")
+
+
+@pytest.mark.parametrize(("rule", "case"), SILENT, ids=named(SILENT))
+def test_a_rule_keeps_silent_where_all_is_well(rule: Rule, case: Case) -> None:
+    assert findings_of(TypedCell(case.source), case.here, [rule]) == ()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_has_cases_of_both_kinds_and_a_page(rule: Rule) -> None:
+    assert rule.speaks
+    assert rule.is_silent
+    assert all((rule.title, rule.what, rule.why, rule.example, rule.instead, rule.fix_safety))
+    assert parse_typed(rule.example).body
+    assert parse_typed(rule.instead).body
+
+
+def test_rules_have_names_of_their_own() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_an_optimizer_of_torch_is_left_alone() -> None:
+    written = "torch.optim.Adam(net.parameters(), lr=0.1)"
+    cell = f"optimizer = {written}\nmodel.fit(x, y, batch_size=128)\n"
+    found = findings_of(TypedCell(cell), STEP_OF_96)
+    changed = [one.fix.source for one in found if one.fix is not None]
+    assert changed
+    assert all(written in source for source in changed)

@@ -1,7 +1,8 @@
 """Writes the parts of the pages that come out of the code.
 
 A page marks such a part with `<!-- generated: name -->` and `<!-- end -->`; what stands between
-is replaced. `--check` writes nothing and fails where a page is not what the code would write.
+is replaced. A page for each rule of the advice is written as a whole. `--check` writes nothing and
+fails where a page is not what the code would write, or is of a rule that is gone.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, get_args
+
+import advice_pages
 
 from oommagic import report
 from oommagic.explain.verdict import DEVICE_CAUSES, HOST_CAUSES
@@ -116,16 +119,21 @@ _NOT_JUDGED = frozenset({"none", "unknown"})
 
 def causes() -> str:
     """List the causes in the order in which they are judged, each in its own file's words."""
+    lines = "\n".join(
+        f"| `{name}` | {_summary(sys.modules[module])} | {_where(module)} |"
+        for name, module in _judged()
+    )
+    return f"| cause | what it means | judged for |\n|---|---|---|\n{lines}\n"
+
+
+def _judged() -> Sequence[tuple[str, str]]:
+    """Name each cause and the module that judges it."""
     judged = dict.fromkeys(cause.__module__ for cause in (*DEVICE_CAUSES, *HOST_CAUSES))
     rows = [(name, module) for module in judged for name in _causes_in(module)]
     missing = set(get_args(report.Cause)) ^ {name for name, _ in rows} ^ _NOT_JUDGED
     if missing:
         raise ValueError(f"docs/generate.py does not find the judges of {sorted(missing)}")
-    lines = "\n".join(
-        f"| `{name}` | {_summary(sys.modules[module])} | {_where(module)} |"
-        for name, module in rows
-    )
-    return f"| cause | what it means | judged for |\n|---|---|---|\n{lines}\n"
+    return rows
 
 
 def _causes_in(module: str) -> Sequence[str]:
@@ -227,6 +235,9 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "kinds": kinds,
     "demo-why": demo_why,
     "running-out": running_out,
+    "advice": advice_pages.index,
+    "advice-speed": advice_pages.speed,
+    "articles": advice_pages.articles,
 }
 """What can stand in a page's marks, by name. A new part is one function and one line here."""
 
@@ -236,20 +247,35 @@ def written(page: str) -> str:
     return _PART.sub(lambda part: part["head"] + GENERATORS[part["name"]]() + part["tail"], page)
 
 
+def pages() -> Mapping[Path, str]:
+    """Give each page that has generated parts, or is one, as the code would write it."""
+    marked = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    meanings = {name: _summary(sys.modules[module]) for name, module in _judged()}
+    return {
+        **{path: written(path.read_text(encoding="utf-8")) for path in marked},
+        **advice_pages.rule_pages(meanings),
+    }
+
+
+def _is_stale(path: Path, text: str) -> bool:
+    return not path.exists() or path.read_text(encoding="utf-8") != text
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` name those that are not current."""
-    stale = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        page = path.read_text(encoding="utf-8")
-        if written(page) != page:
-            stale.append(path)
+    stale = {path: text for path, text in pages().items() if _is_stale(path, text)}
+    strays = advice_pages.stray_pages()
     if arguments == ["--check"]:
-        for path in stale:
+        for path in (*stale, *strays):
             print(f"{path.relative_to(ROOT)} is not what the code says; run: make docs")
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+        return 1 if stale or strays else 0
+    for path, text in stale.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         print(f"Written: {path.relative_to(ROOT)}")
+    for path in strays:
+        path.unlink()
+        print(f"Removed: {path.relative_to(ROOT)}")
     return 0
 
 

@@ -19,7 +19,8 @@ from oommagic.show import html
 PICTURE = Path(__file__).parent / "images" / "report.png"
 SAVED = Path(__file__).parent / "demo.json"
 _ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-_PAGE = "<body style='margin:12px;background:#fff;color:#222;font-family:sans-serif'>{}</body>"
+_STYLE = "margin:0;padding:12px;background:#fff;color:#222;font-family:sans-serif"
+_PAGE = f"<body style='{_STYLE}'>{{}}</body>"
 
 
 def main() -> int:

@@ -30,11 +30,13 @@ check: $(READY) ## lint, format, types, the rooms' contracts, generated pages
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 
-bench: $(READY) ## measure start-up, overhead beside other profilers, the tape, plans, running out (BENCH_QUICK=1: only see that it runs)
+bench: $(READY) ## measure start-up, overhead beside other profilers, the tape, plans, advice, running out (BENCH_QUICK=1: only see that it runs)
 	$(BIN)/python -m bench.startup.run
 	$(BIN)/python -m bench.overhead.run
 	$(BIN)/python -m bench.tape.run
 	$(BIN)/python -m bench.plan.run --again
+	$(BIN)/python -m bench.advice.speed
+	$(BIN)/python -m bench.advice.run
 # Thirty failures of ten seconds and more: there is no quick way.
 ifneq ($(BENCH_QUICK),1)
 	$(BIN)/python -m bench.running_out.run

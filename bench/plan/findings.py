@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from bench.plan.cases import Case
 
@@ -12,11 +13,22 @@ class Figure:
     """One batch size: what steps really took at most, and what was said before."""
 
     batch: int
-    truth_bytes: int
+    truths_bytes: tuple[int, ...]
+    """In each of several processes."""
     low_bytes: int
     peak_bytes: int
     high_bytes: int
     peers: Mapping[str, int | None]
+
+    @property
+    def truth_bytes(self) -> int:
+        """Give the truth in the middle: ops race, and so truths differ."""
+        return int(median(self.truths_bytes))
+
+    @property
+    def truths_apart(self) -> float:
+        """Give how far truths lie apart, as a share of the one in the middle."""
+        return (max(self.truths_bytes) - min(self.truths_bytes)) / self.truth_bytes
 
     @property
     def error(self) -> float:
@@ -29,9 +41,9 @@ class Figure:
         return (self.high_bytes - self.low_bytes) / self.peak_bytes
 
     @property
-    def is_inside(self) -> bool:
-        """Say whether the truth lies in the range."""
-        return self.low_bytes <= self.truth_bytes <= self.high_bytes
+    def inside(self) -> int:
+        """Count the truths that lie in the range."""
+        return sum(self.low_bytes <= truth <= self.high_bytes for truth in self.truths_bytes)
 
 
 @dataclass(frozen=True, slots=True)

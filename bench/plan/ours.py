@@ -1,7 +1,8 @@
 """Runs in a process of its own, without a training device: asks `oommagic.plan`.
 
 `python -m bench.plan.ours MODEL OPTIMIZER JIT LIMIT BATCH...` prints low, peak and high for each
-batch, for the largest that it says fits the limit too, and how long that took.
+batch, for the largest that it says fits the limit too, and how long that took; and what its steps
+ask for, added up without the allocator's rules.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 from time import perf_counter
 from typing import Any
 
+from bench.plan.live_requests import highest_live
 from bench.plan.models import build
 
 _ROWS = 8
@@ -41,8 +43,13 @@ def _answers(plan: Any, limit_bytes: int, batches: list[int]) -> dict[str, Any]:
         slowest_s = max(slowest_s, perf_counter() - began_s)
         low_bytes, high_bytes = plan.range_bytes(batch)
         figures[batch] = (low_bytes, peak_bytes, high_bytes)
-    lookup_ms = round(slowest_s * 1000, 3)
-    return {"max_batch": largest, "figures": figures, "lookup_ms": lookup_ms}
+    scripts = plan._scripts  # noqa: SLF001 (to record them again takes as long as the plan)
+    return {
+        "max_batch": largest,
+        "figures": figures,
+        "lookup_ms": round(slowest_s * 1000, 3),
+        "live requests": {batch: highest_live(scripts, batch) for batch in batches},
+    }
 
 
 if __name__ == "__main__":

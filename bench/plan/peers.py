@@ -1,24 +1,19 @@
 """What else says how much memory a training step takes.
 
-`python -m bench.plan.peers MODEL OPTIMIZER JIT NAME BATCH...` runs one of `ESTIMATES` in a
-process of its own and prints its figures; null where it has none.
+`python -m bench.plan.peers MODEL OPTIMIZER JIT BATCH...` runs `ESTIMATES` in a process of its own
+and prints their figures; null where one has none.
 """
 
 import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from oommagic.explain.scaling import Script, Scripts
+from typing import Any
 
 Estimate = Callable[[Any, Any, Sequence[int]], Iterator[int | None]]
 
 _VALUE_BYTES = 4
 _FEW = 2
-_TAPES_DEVICE_BYTES = 8 << 30
-_TAPES_S = 300.0
 
 
 def sum_of_layer_outputs(model: Any, _make_batch: Any, batches: Sequence[int]) -> Iterator[int]:
@@ -91,81 +86,37 @@ def _name_variables(graph: Any, definition: Any) -> None:
             node.attr["shared_name"].s = node.name.encode()
 
 
-def live_requests(model: Any, make_batch: Any, batches: Sequence[int]) -> Iterator[int]:
-    """Scale the steps that oommagic records, and add up what is live: no allocator's rules."""
-    from oommagic.explain.scaling import scripts_of
-    from oommagic.tf.sampling import sample_of
-    from oommagic.trial import parent
-    from oommagic.trial.outcomes import Finished
-
-    result = parent.run(
-        "tapes",
-        (model, sample_of(model, make_batch(_FEW), "training"), "training"),
-        limit_bytes=_TAPES_DEVICE_BYTES,
-        timeout_s=_TAPES_S,
-        on_progress=lambda _text: None,
-    )
-    if not isinstance(result, Finished):
-        raise RuntimeError(f"{model.name}: {result}")  # noqa: TRY004 (what happened is in it)
-    scripts = scripts_of(result.value)
-    for batch in batches:
-        yield _highest_live(scripts, batch)
-
-
-def _highest_live(scripts: "Scripts", batch: int) -> int:
-    """Add up what is live through the whole run; what a script leaves, a later one may free."""
-    held = sum(size for size, _ in scripts.before) + scripts.batch_law.at(batch)
-    if scripts.made is not None:
-        held, _ = _lived_through(scripts.made, batch, held)
-    highest = held
-    for script in scripts.runs(batch)[0]:
-        held, reached = _lived_through(script, batch, held)
-        highest = max(highest, reached)
-    return highest
-
-
-def _lived_through(script: "Script", batch: int, held: int) -> tuple[int, int]:
-    """Give what is held after a script, and at most during it."""
-    from oommagic.explain.scaling import INHERITED
-
-    sizes = [allocation.law.at(batch) for allocation in script.allocations]
-    left = [allocation.law.at(batch) for allocation in script.inherited]
-    highest = held
-    for event in script.events:
-        if event < 0:
-            held -= sizes[~event]
-        else:
-            held += sizes[event] if event < INHERITED else -left[event - INHERITED]
-        highest = max(highest, held)
-    return held, highest
-
-
 ESTIMATES: Mapping[str, Estimate] = {
     "sum of layer outputs": sum_of_layer_outputs,
     "grappler": grappler,
-    "live requests": live_requests,
 }
 
-LINE_SIZES = 8, 24
+LIVE = "live requests"
+LINE_SIZES = 4, 16
 LINE = "line through two peaks"
-NAMES = (*ESTIMATES, LINE)
+NAMES = (*ESTIMATES, LIVE, LINE)
 
 
-def line(peaks: Mapping[int, int], batch: int) -> int:
-    """Join the peaks that were measured at two small sizes."""
+def line(peaks: Mapping[int, int], batch: int) -> int | None:
+    """Join the peaks that were measured at two small sizes; there it foretells nothing."""
+    if batch in LINE_SIZES:
+        return None
     (small, low), (large, high) = sorted(peaks.items())
     return round(low + (high - low) / (large - small) * (batch - small))
 
 
 def main() -> None:
-    """Let one of them answer."""
+    """Let all of them answer."""
     from bench.plan.models import build
 
-    name, optimizer, jit, wanted, *sizes = sys.argv[1:]
+    name, optimizer, jit, *sizes = sys.argv[1:]
     model, make_batch = build(name, optimizer, jit=jit == "compiled")
     batches = [int(size) for size in sizes]
-    figures = ESTIMATES[wanted](model, make_batch, batches)
-    print(json.dumps(dict(zip(batches, figures, strict=True))))
+    said = {
+        name: dict(zip(batches, estimate(model, make_batch, batches), strict=True))
+        for name, estimate in ESTIMATES.items()
+    }
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

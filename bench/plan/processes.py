@@ -30,7 +30,7 @@ def train(case: Case, batch: int, device_mb: int = AMPLE_MB) -> dict[str, Any]:
         "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(device_mb),
         "TF_ENABLE_ONEDNN_OPTS": "0",
     }
-    answer = _run("child", case, (batch,), device)
+    answer = _run("child", case, (batch, case.steps), device)
     if answer["outcome"] == "failed":
         raise RuntimeError(f"{case.name} at batch {batch}: {answer['message']}")
     return answer

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-_STRIDES = (0.03, 0.06, 0.12, 0.25)
-_CLOSE = 0.03
+_STRIDES = (0.05, 0.1, 0.25)
+_CLOSE = 0.05
 
 
 def largest_that_fits(start: int, fits: Callable[[int], bool]) -> int:

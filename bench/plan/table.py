@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import median, quantiles
 
 from bench.plan.findings import Failure, Figure, Finding
@@ -15,10 +16,13 @@ _TEXT = """\
 
 {here}.
 
-The truth is the highest peak of five steps of `fit` in a fresh process on a training device, by
-TensorFlow's allocator. Ops race: the truth of the same size differs from run to run. The true
-largest batch is the largest found that trains five steps on the case's device, to 3 %; what took
-longer than five minutes did not fit. Each plan is `oommagic.plan(model, batch)` in a fresh process.
+A truth is the highest peak of five steps of `fit` in a fresh process on a training device, by
+TensorFlow's allocator. Ops race: the truth of the same size differs from process to process. So
+three processes measure it. An error is that of the predicted peak from the middle one; the range
+has to hold each of the three. What XLA compiled asks for the same in every process: its truth is
+the highest peak of three steps in one. The true largest batch is the largest found that trains on
+the case's device, to 5 %; what took longer than five minutes did not fit. Each plan is
+`oommagic.plan(model, batch)` in a fresh process.
 
 ## In short
 
@@ -40,7 +44,8 @@ Published, not measured here, on other models and on GPUs: DNNMem 13.8 % median 
 
 ## The peak, size by size
 
-Errors are those of the predicted peak, of the truth. `range` is the plan's, as a share of its peak.
+Errors are those of the predicted peak, of the truth. `apart` is how far truths lie apart; `range`
+is the plan's, as a share of its peak.
 
 {figures}
 """
@@ -50,8 +55,9 @@ _PEERS = f"""\
   for that batch, with no function around it and its variables as handles of known shape. It has
   no figure for what XLA compiles, takes a loop's body as one round, leaves workspace out, and
   knows of no allocator.
-- **line through two peaks**: the truth at batch {LINE_SIZES[0]} and {LINE_SIZES[1]}, joined.
-- **live requests**: the steps that oommagic records, scaled as it scales them, and what is live
+- **line through two peaks**: the truth at batch {LINE_SIZES[0]} and {LINE_SIZES[1]}, joined;
+  at those two it foretells nothing.
+- **live requests**: the steps that oommagic recorded, scaled as it scales them, and what is live
   added up, without the allocator's rules.
 
 A peer's largest batch comes from its figures, joined by lines; it counts as fitting up to the true
@@ -69,14 +75,17 @@ class _Summary:
 
 
 def markdown(
-    findings: Sequence[Finding], failures: Sequence[Failure], here: Mapping[str, str]
+    findings: Sequence[Finding],
+    failures: Sequence[Failure],
+    missing: Sequence[str],
+    here: Mapping[str, str],
 ) -> str:
     """Write the summary, how the others were asked, and the tables of all figures."""
     versions = ", ".join(f"{name} {number}" for name, number in here.items())
     return _TEXT.format(
         here=versions[:1].upper() + versions[1:],
         short=summary(findings),
-        ours="\n".join(_about_ours(findings, failures)),
+        ours="\n".join([*_about_ours(findings, failures), *_not_measured(missing)]),
         peers=_PEERS,
         largest=_largest(findings),
         figures=_figures(findings),
@@ -157,11 +166,22 @@ def _high_percentile(values: Sequence[float]) -> float:
 
 def _about_ours(findings: Sequence[Finding], failures: Sequence[Failure]) -> Iterator[str]:
     figures = [figure for one in findings for figure in one.figures]
-    inside = sum(figure.is_inside for figure in figures)
-    yield (
-        f"- {inside} of {len(figures)} truths ({inside / len(figures):.1%}) lie inside the stated "
-        f"range, whose median width is {median(figure.width for figure in figures):.1%}."
-    )
+    yield f"- Of all truths, {_inside(figures)}."
+    for is_compiled, steps in ((False, "steps that XLA did not compile"), (True, "compiled ones")):
+        some = [f for one in findings if one.case.is_compiled is is_compiled for f in one.figures]
+        if some:
+            errors = [abs(figure.error) for figure in some]
+            yield (
+                f"- Of {steps}, {_inside(some)}; the error is {median(errors):.1%} (median), "
+                f"{_high_percentile(errors):.1%} (95th percentile)."
+            )
+    apart = [abs(a / b - 1) for one in figures for a, b in permutations(one.truths_bytes, 2)]
+    if apart:
+        yield (
+            f"- One truth foretells another of the same size with an error of {median(apart):.1%} "
+            f"(median), {_high_percentile(apart):.1%} (95th percentile), steps that XLA did not "
+            "compile alone: no prediction of theirs can do better."
+        )
     slowest = max(findings, key=lambda one: one.seconds)
     yield (
         f"- A plan took {median(one.seconds for one in findings):.1f} s (median), at most "
@@ -169,6 +189,21 @@ def _about_ours(findings: Sequence[Finding], failures: Sequence[Failure]) -> Ite
         f"{max(one.lookup_ms for one in findings):.2f} ms at most."
     )
     yield from (f"- There was no plan for {one.case.name}: {one.message}" for one in failures)
+
+
+def _not_measured(missing: Sequence[str]) -> Iterator[str]:
+    if missing:
+        yield f"- Not in these tables, since this is not measured yet: {'; '.join(missing)}."
+
+
+def _inside(figures: Sequence[Figure]) -> str:
+    inside = sum(figure.inside for figure in figures)
+    truths = sum(len(figure.truths_bytes) for figure in figures)
+    width = median(figure.width for figure in figures)
+    return (
+        f"{inside} of {truths} ({inside / truths:.1%}) lie inside the stated range, whose median "
+        f"width is {width:.1%}"
+    )
 
 
 def _largest(findings: Sequence[Finding]) -> str:
@@ -184,9 +219,9 @@ def _largest(findings: Sequence[Finding]) -> str:
 
 def _figures(findings: Sequence[Finding]) -> str:
     peers = " | ".join(NAMES)
-    heads = f"| case | batch | truth | {_OURS} | range | inside | {peers} |"
+    heads = f"| case | batch | truth | apart | {_OURS} | range | inside | {peers} |"
     rows = [_row(one, figure) for one in findings for figure in one.figures]
-    return "\n".join([heads, "|---" * (6 + len(NAMES)) + "|", *rows])
+    return "\n".join([heads, "|---" * (7 + len(NAMES)) + "|", *rows])
 
 
 def _row(one: Finding, figure: Figure) -> str:
@@ -194,9 +229,10 @@ def _row(one: Finding, figure: Figure) -> str:
         one.case.name,
         f"{figure.batch:,}",
         format_bytes(figure.truth_bytes),
+        f"{figure.truths_apart:.1%}",
         f"{figure.error:+.1%}",
         f"{figure.width:.1%}",
-        "yes" if figure.is_inside else "**no**",
+        f"{figure.inside} of {len(figure.truths_bytes)}",
         *(_peers_error(figure, name) for name in NAMES),
     ]
     return f"| {' | '.join(cells)} |"

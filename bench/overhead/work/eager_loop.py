@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-DEFAULT_ITERATIONS = 300
+DEFAULT_ITERATIONS = 1200
 x = tf.random.normal((256, 128))
 y = tf.random.uniform((256,), maxval=10, dtype=tf.int32)
 w1 = tf.Variable(tf.random.normal((128, 256), stddev=0.05))

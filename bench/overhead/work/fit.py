@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-DEFAULT_ITERATIONS = 3
+DEFAULT_ITERATIONS = 6
 random = np.random.default_rng(0)
 x = random.normal(size=(16_384, 256)).astype("float32")
 y = random.integers(0, 10, size=16_384)

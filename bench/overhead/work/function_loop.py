@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-DEFAULT_ITERATIONS = 500
+DEFAULT_ITERATIONS = 2500
 x = tf.random.normal((256, 256))
 y = tf.random.uniform((256,), maxval=10, dtype=tf.int32)
 w1 = tf.Variable(tf.random.normal((256, 256), stddev=0.05))

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from cells import CASES, TENSORFLOW, Case, case
 from comparison import Pair
-from kernels import MAGIC, Kernel, environment_of, running_kernels, running_pair
+from kernels import MAGIC, PATIENCE_S, Kernel, environment_of, running_kernels, running_pair
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -102,7 +102,10 @@ def test_the_magics_help_says_every_option(kernel: Kernel) -> None:
 
 def test_an_error_stops_the_cells_that_wait(pair: Pair) -> None:
     statuses = {
-        kernel: _statuses(kernel, [f"{line}1 / 0", "print('not run')", f"{line}print('nor this')"])
+        kernel: _statuses(
+            kernel,
+            [f"{line}input()\n1 / 0", "print('not run')", f"{line}print('nor this')"],
+        )
         for kernel, line in ((pair.plain, ""), (pair.profiled, f"{pair.magic_line}\n"))
     }
     assert list(statuses.values()) == [["error", "aborted", "aborted"]] * 2
@@ -223,7 +226,11 @@ def _completed(kernel: Kernel, source: str) -> object:
 
 
 def _statuses(kernel: Kernel, sources: list[str]) -> list[str]:
+    """Run cells that are all sent at once; the first asks a question before it goes on."""
     asked = [kernel.client.execute(source) for source in sources]
+    # An error stops the cells that have arrived by then: the answer is sent after them.
+    kernel.client.get_stdin_msg(timeout=PATIENCE_S)
+    kernel.client.input("")
     replies = [kernel.client.get_shell_msg(timeout=30) for _ in asked]
     assert [reply["parent_header"]["msg_id"] for reply in replies] == asked
     return [reply["content"]["status"] for reply in replies]

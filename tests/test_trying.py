@@ -188,6 +188,45 @@ def test_what_is_tried_is_what_was_shown_last(
     assert oommagic.last_report().findings == report.findings
 
 
+def _said(shell: InteractiveShell, capsys: pytest.CaptureFixture[str], cell: str) -> str:
+    """Run a cell, and give what is on the screen then."""
+    capsys.readouterr()
+    shell.run_cell(cell)
+    return " ".join("".join(capsys.readouterr()).split())
+
+
+@pytest.mark.parametrize("magic", ["%%oomprofile -q\n", ""])
+def test_what_a_magic_refuses_is_a_sentence_and_not_the_users_last_error(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], magic: str
+) -> None:
+    shell.run_cell(f"{magic}huge = bytearray(1 << 60)\n")
+    error = sys.last_value
+    why = _said(shell, capsys, "%oomwhy")
+    assert "There is no suggestion 99" in _said(shell, capsys, "%oomfix 99")
+    assert "There is no suggestion 99" in _said(shell, capsys, "%oomtry 99")
+    assert "by its number, as in" in _said(shell, capsys, "%oomfix " + "9" * 5000)
+    assert "nowhere is not known here" in _said(shell, capsys, "%oombatch nowhere")
+    assert sys.last_value is error
+    assert _said(shell, capsys, "%oomwhy") == why
+    assert "huge = bytearray(1 << 60)" in why
+
+
+def test_a_trial_that_is_interrupted_says_so_and_is_not_the_users_last_error(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell("seconds = 0")
+    run_profiled(shell, _DIVIDES + "import time\ntime.sleep(seconds)\n")
+    shell.run_cell("seconds = 600\n1 / 0")
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.7)
+    try:
+        said = _said(shell, capsys, "%oomtry 1")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said.endswith("UsageError: %oomtry was interrupted."), said
+    assert isinstance(sys.last_value, ZeroDivisionError)
+
+
 # ---- What is sent -------------------------------------------------------------------------------
 
 

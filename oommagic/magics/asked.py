@@ -1,5 +1,6 @@
 """What was asked for behind a magic's name; what can't be understood is refused in words."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from IPython.core import magic_arguments
@@ -10,6 +11,9 @@ from oommagic.ipython_cell import options_in
 
 if TYPE_CHECKING:
     from oommagic.measure.recorder import Request
+
+# Python itself refuses to read a number of thousands of digits.
+_NUMBER = re.compile(r"\d{1,9}")
 
 
 def profile(magic: Any, line: str) -> Any:
@@ -40,8 +44,8 @@ def device(magic: Any, line: str) -> Any:
     try:
         return magic_arguments.parse_argstring(magic, line)
     except (IPythonUsageError, ValueError) as error:
-        raise IPythonUsageError(
-            f"%oomdevice: {str(error).rstrip('.')}. Ask for a size, as in 512MB, or for a card, "
+        raise UsageError(
+            f"{str(error).rstrip('.')}. Ask for a size, as in 512MB, or for a card, "
             "as in --like T4; %oomdevice alone lists the cards."
         ) from None
 
@@ -53,15 +57,14 @@ def batch(magic: Any, line: str) -> Any:
     except (IPythonUsageError, ValueError) as error:
         # argparse calls everything required that has no dashes, the batch too.
         words = "no model was named" if "are required" in str(error) else str(error).rstrip(".")
-        raise IPythonUsageError(
-            f"%oombatch: {words}. Name a model, as in %oombatch model; %oombatch? lists the "
-            "options."
+        raise UsageError(
+            f"{words}. Name a model, as in %oombatch model; %oombatch? lists the options."
         ) from None
 
 
 def number(line: str) -> int:
     """Read the number of a suggestion."""
-    if not line.strip().isdecimal():
+    if not _NUMBER.fullmatch(line.strip()):
         raise UsageError("Say which suggestion, by its number, as in %oomfix 2.")
     return int(line)
 
@@ -69,6 +72,6 @@ def number(line: str) -> int:
 def numbers(line: str) -> list[int]:
     """Read the numbers of suggestions, with spaces or commas between them."""
     words = line.replace(",", " ").split()
-    if not words or not all(word.isdecimal() for word in words):
+    if not words or not all(map(_NUMBER.fullmatch, words)):
         raise UsageError("Say which suggestions, by their numbers, as in %oomtry 2 or %oomtry 1 3.")
     return [int(word) for word in words]

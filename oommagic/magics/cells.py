@@ -15,6 +15,7 @@ from oommagic.errors import OommagicError
 from oommagic.ipython_cell import MagicLine, WatchedCell, magic_line_number
 from oommagic.magics import asked, shown
 from oommagic.magics.commands import OommagicMagics, Shell
+from oommagic.magics.refusal import give_way, is_refusal
 from oommagic.recording import Listing
 from oommagic.report import Report
 from oommagic.source_files import CELL
@@ -67,6 +68,8 @@ class CellProfiler:
             shown.say(_NOT_FIRST)
         if _is_below_something(result):
             shown.say(_NOT_FIRST)
+        error = getattr(result, "error_in_exec", None)
+        give_way(error)
         cell = self._cell
         if cell is not None and (result is None or result.info.raw_cell == cell.raw):
             self._cell = None
@@ -74,7 +77,7 @@ class CellProfiler:
                 self._finish(cell, result)
             except KeyboardInterrupt:
                 shown.say("%%oomprofile: interrupted before the report was shown.")
-        elif result is not None and result.error_in_exec is not None:
+        elif error is not None and not is_refusal(error):
             # Before the first profiled cell there is nothing that the error would be newer than.
             session = sys.modules.get("oommagic.session")
             if session is not None:

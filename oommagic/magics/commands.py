@@ -7,8 +7,8 @@ from IPython.core import magic_arguments
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from oommagic.errors import OommagicError
 from oommagic.magics import asked, planned, shown, tried
+from oommagic.magics.refusal import refusal, refusing
 from oommagic.measure.engines import ENGINES
 
 _NO_ROOM_TO_SAY_WHY = (
@@ -106,14 +106,12 @@ class OommagicMagics(Magics):
         """
         from oommagic import session
 
-        wanted = asked.device(self.oomdevice, line)
-        try:
+        with refusing("oomdevice"):
+            wanted = asked.device(self.oomdevice, line)
             if wanted.size or wanted.like:
                 session.use_device(
                     " ".join(wanted.size) or None, like=" ".join(wanted.like) or None
                 )
-        except OommagicError as error:
-            raise IPythonUsageError(f"%oomdevice: {error}") from None
         overview = session.devices()
         shown.devices(replace(overview, cards=()) if line.strip() else overview)
 
@@ -128,9 +126,8 @@ class OommagicMagics(Magics):
         try:
             from oommagic import session
 
-            shown.why(session.explain(None, shell.user_ns))
-        except OommagicError as error:
-            raise IPythonUsageError(f"%oomwhy: {error}") from None
+            with refusing("oomwhy"):
+                shown.why(session.explain(None, shell.user_ns))
         except MemoryError:
             # Not raised: the last error, of which one asks again, must stay the user's.
             shown.say(_NO_ROOM_TO_SAY_WHY)
@@ -142,12 +139,10 @@ class OommagicMagics(Magics):
         The numbers are those of the suggestions that were shown last, by %%oomprofile or %oomwhy.
         """
         shell: Shell = self.shell
-        try:
-            from oommagic import session
+        from oommagic import session
 
+        with refusing("oomfix"):
             shell.set_next_input(session.fixed_cell(asked.number(line)))
-        except OommagicError as error:
-            raise IPythonUsageError(f"%oomfix: {error}") from None
 
     @line_magic
     def oomtry(self, line: str) -> None:
@@ -158,12 +153,9 @@ class OommagicMagics(Magics):
         with the same memory; what the notebook holds stays as it is, and so do its files.
         """
         shell: Shell = self.shell
-        try:
-            numbers = asked.numbers(line)
-            show_trial = tried.in_notebook if hasattr(shell, "kernel") else tried.in_terminal
-            show_trial(numbers)
-        except OommagicError as error:
-            raise IPythonUsageError(f"%oomtry: {error}") from None
+        show_trial = tried.in_notebook if hasattr(shell, "kernel") else tried.in_terminal
+        with refusing("oomtry"):
+            show_trial(asked.numbers(line))
 
     @magic_arguments.magic_arguments()
     @magic_arguments.argument(
@@ -200,14 +192,12 @@ class OommagicMagics(Magics):
         A few small steps run in a child process; the model stays as it is, and so does the
         kernel. Without --limit or --like it is the device's own memory that counts.
         """
-        wanted = asked.batch(self.oombatch, line)
-        values = [self._value_of(text) for text in (wanted.model, " ".join(wanted.batch) or "None")]
-        try:
-            shell: Shell = self.shell
-            show_plan = planned.in_notebook if hasattr(shell, "kernel") else planned.in_terminal
-            show_plan(values, wanted)
-        except OommagicError as error:
-            raise IPythonUsageError(f"%oombatch: {error}") from None
+        shell: Shell = self.shell
+        show_plan = planned.in_notebook if hasattr(shell, "kernel") else planned.in_terminal
+        with refusing("oombatch"):
+            wanted = asked.batch(self.oombatch, line)
+            texts = (wanted.model, " ".join(wanted.batch) or "None")
+            show_plan([self._value_of(text) for text in texts], wanted)
 
     def _value_of(self, text: str) -> Any:
         """Give what an expression of the notebook stands for."""
@@ -215,4 +205,4 @@ class OommagicMagics(Magics):
         try:
             return shell.ev(text)
         except (NameError, SyntaxError) as error:
-            raise IPythonUsageError(f"%oombatch: {text} is not known here: {error}.") from None
+            raise refusal(f"%oombatch: {text} is not known here: {error}.") from None

@@ -211,6 +211,21 @@ def test_what_a_magic_refuses_is_a_sentence_and_not_the_users_last_error(
     assert "huge = bytearray(1 << 60)" in why
 
 
+def test_where_memory_is_too_full_to_send_anything_a_sentence_says_so(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell("import numpy as np\nempty = np.zeros(0)")
+    run_profiled(shell, _DIVIDES + "empty.size\n")
+    shell.run_cell("""
+class Full:
+    size = 0
+    def __reduce__(self):
+        raise MemoryError
+empty = Full()
+""")
+    assert "the host's memory is too full for that" in _said(shell, capsys, "%oomtry 1")
+
+
 def test_a_trial_that_is_interrupted_says_so_and_is_not_the_users_last_error(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,7 +247,11 @@ def test_a_trial_that_is_interrupted_says_so_and_is_not_the_users_last_error(
 
 def test_functions_see_what_the_cell_sets_and_each_other(shell: InteractiveShell) -> None:
     shell.run_cell("""
+import functools
 factor, unused = 2, (i for i in range(3))
+@functools.lru_cache(maxsize=7)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 class Scaler:
     def __call__(self, x):
         return helper(x) * factor
@@ -240,7 +259,11 @@ def helper(x):
     return x + factor
 scale = Scaler()
 """)
-    trial = tried(shell, "factor = 5\nassert scale(1) == 30, scale(1)\n", ("= 5", "= 5  # five"))
+    cell = """factor = 5
+assert scale(1) == 30, scale(1)
+assert (fibonacci(30), fibonacci.cache_parameters()["maxsize"]) == (832040, 7)
+"""
+    trial = tried(shell, cell, ("= 5", "= 5  # five"))
     assert (trial.before.outcome, trial.before.message) == ("finished", "")
     assert trial.after.outcome == "finished"
 
@@ -263,6 +286,33 @@ def test_what_cannot_be_sent_is_named(shell: InteractiveShell) -> None:
     with pytest.raises(CannotTravelError, match=r"`kept\['log'\]`, an open file, cannot be sent"):
         tried(shell, "print(1, file=kept['log'])\n", ("1", "2"))
     shell.user_ns["kept"]["log"].close()
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError('odd')", "OSError(5, 'odd')", "Odd('odd')"])
+def test_what_raises_an_error_of_its_own_when_it_is_sent_is_named(
+    shell: InteractiveShell, error: str
+) -> None:
+    shell.run_cell(f"""
+class Odd(Exception):
+    def __init__(self, *words):
+        self.next = None
+    def __reduce__(self):
+        raise {error}
+    @property
+    def __module__(self):
+        raise KeyError("module")
+chain = odd = Odd()
+for _ in range(200):
+    chain, chain.next = type("Link", (), {{}})(), chain
+""")
+    report = replace(reported(shell, "pass"), source="odd\none = 1\n")
+    report = replace(report, findings=(finding(report.source, "= 1", "= 2"),))
+    with pytest.raises(CannotTravelError, match=r"^`odd`, an object of the class Odd, cannot"):
+        try_fixes(report, shell.user_ns, progress=_quiet)
+    report = replace(report, source="chain\none = 1\n")
+    report = replace(report, findings=(finding(report.source, "= 1", "= 2"),))
+    with pytest.raises(CannotTravelError, match=r"^`chain(\.next)+.{,5}…`, an object"):
+        try_fixes(report, shell.user_ns, progress=_quiet)
 
 
 @linux_alone
@@ -299,8 +349,11 @@ def test_an_array_that_the_cell_changes_is_the_cells_own(shell: InteractiveShell
 def test_where_there_is_no_room_a_sentence_says_so(shell: InteractiveShell) -> None:
     import resource
 
-    shell.run_cell("import numpy as np\nx = np.ones(1_000_000)\n")
-    report = reported(shell, "x.sum()\n", ("sum", "mean"))
+    shell.run_cell("import numpy as np\nx = np.broadcast_to(np.ones(1), (1 << 40,))\n")
+    report = reported(shell, "x.size\n", ("size", "ndim"))
+    with pytest.raises(TrialError, match=r"\(an array takes 8\.00 TB, and .* are free\)"):
+        try_fixes(report, shell.user_ns, progress=_quiet)
+    shell.run_cell("x = np.ones(1_000_000)\n")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
@@ -464,6 +517,7 @@ assert two == 2
     ("code", "outcome", "message"),
     [
         ("1 / 0", "failed", "ZeroDivisionError: division by zero (in line 2)"),
+        ("raise ValueError('x' * 10**7)", "failed", "xxx… (in line 2)"),
         ("raise SystemExit", "failed", "SystemExit (in line 2)"),
         ("os._exit(0)", "died", "the child process ended by itself, with exit code 0"),
         ("os.kill(os.getpid(), 9)", "died", "the child process was killed by the system (SIGKILL)"),

@@ -123,14 +123,14 @@ class OommagicMagics(Magics):
         Nothing runs again.
         """
         shell: Shell = self.shell
-        try:
-            from oommagic import session
+        with refusing("oomwhy"):
+            try:
+                from oommagic import session
 
-            with refusing("oomwhy"):
                 shown.why(session.explain(None, shell.user_ns))
-        except MemoryError:
-            # Not raised: the last error, of which one asks again, must stay the user's.
-            shown.say(_NO_ROOM_TO_SAY_WHY)
+            except MemoryError:
+                # Not an error: where there is so little room, the last one must stay what it is.
+                shown.say(_NO_ROOM_TO_SAY_WHY)
 
     @line_magic
     def oomfix(self, line: str) -> None:

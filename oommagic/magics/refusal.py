@@ -15,6 +15,7 @@ from oommagic.errors import OommagicError
 _LAST_ERROR = ("last_type", "last_value", "last_traceback", "last_exc")
 # IPython shows a `UsageError` as a sentence, and no class of ours that is one.
 _BEFORE = "_oommagic_before"
+_NO_ROOM = "the host's memory is too full for that. Let go of something (del name) and ask again."
 
 
 def refusal(words: str) -> UsageError:
@@ -52,3 +53,5 @@ def refusing(magic: str) -> Iterator[None]:
         raise refusal(f"%{magic}: {error}") from None
     except KeyboardInterrupt:
         raise refusal(f"%{magic} was interrupted.") from None
+    except MemoryError:
+        raise refusal(f"%{magic}: {_NO_ROOM}") from None

@@ -29,6 +29,7 @@ from oommagic.trial.rebuild_data import NoShell
 FILENAME = "<the cell>"
 _SEED = 1729
 _DEVICE = "CPU:0"
+_LONGEST_WORDS = 1000
 _CUT = "A prediction was ended early: its results would take more in the end."
 
 
@@ -178,6 +179,8 @@ def _ran_out(run: TrialRun, failure: Failure) -> TrialRun:
 def _words(error: BaseException) -> str:
     """Say which error it was, and where in the cell."""
     text = "".join(traceback.format_exception_only(error)).strip()
+    if len(text) > _LONGEST_WORDS:
+        text = text[:_LONGEST_WORDS] + "…"
     numbers = [
         number for frame, number in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename == FILENAME

@@ -4,8 +4,10 @@
 value (cloudpickle). Nothing of the user's is run for it, and nothing is copied that is large.
 """
 
+import errno
 import io
 import pickle
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,16 +33,9 @@ _LARGEST_PARCEL_BYTES = 256 * MIB
 # Texts and the like go one by one, and pickle takes note of each in the kernel's memory.
 _LARGEST_OF_OBJECTS_BYTES = 32 * MIB
 
-# What pickle raises for things that it cannot take, or what they raise themselves.
-_UNPICKLABLE = (
-    pickle.PicklingError,
-    AttributeError,
-    NotImplementedError,
-    RecursionError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+_LONGEST_WAY = 80
+# What says that there is no room for what is written.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def pack(thing: object, *, values: bool = False, folder: Path | None = None) -> bytes:
@@ -90,15 +85,36 @@ def _written(
     thing: object, roots: _Roots, contents: "_Contents", stream: "_Stream | BinaryIO"
 ) -> int:
     """Write a thing and all that it needs, and say in how many parts its contents come."""
-    try:
+    with _Naming(contents, roots):
         return _write(thing, contents, stream)
-    except CannotTravelError as error:
-        raise CannotTravelError(_named(contents.last, roots, error.what), error.why) from None
-    except _UNPICKLABLE as error:
-        what = f"an object of the class {type(contents.last).__qualname__}"
-        who = "cell" if contents.is_for_cell else "function that uses it"
-        why = f"{str(error).rstrip('.')}. Have the {who} make it."
-        raise CannotTravelError(_named(contents.last, roots, what), why) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """Names what cannot be packed: objects of the user's may raise any error when they are."""
+
+    contents: "_Contents"
+    roots: _Roots
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, CannotTravelError):
+            raise CannotTravelError(self._named(error.what), error.why) from None
+        is_ours = isinstance(error, OSError) and error.errno in _NO_ROOM
+        if isinstance(error, Exception) and not is_ours and not isinstance(error, MemoryError):
+            who = "cell" if self.contents.is_for_cell else "function that uses it"
+            what = f"an object of the class {type(self.contents.last).__qualname__}"
+            why = f"{(str(error) or type(error).__name__).rstrip('.')}. Have the {who} make it."
+            raise CannotTravelError(self._named(what), why) from error
+
+    def _named(self, what: str) -> str:
+        """Say what it is that cannot be sent, by the names that lead to it if there are any."""
+        way = way_to(self.contents.last, self.roots)
+        if len(way) > _LONGEST_WAY:
+            way = way[:_LONGEST_WAY] + "…"
+        return f"`{way}`, {what}," if way else what[:1].upper() + what[1:]
 
 
 def _sent(contents: "_Contents", stream: bytes | str, parts: int) -> bytes:
@@ -118,12 +134,6 @@ def _write(thing: object, contents: "_Contents", stream: "_Stream | BinaryIO") -
         pickler.dump(contents.waiting.pop())
         parts += 1
     return parts
-
-
-def _named(culprit: object, roots: _Roots, what: str) -> str:
-    """Say what it is that cannot be sent, by the names that lead to it if there are any."""
-    way = way_to(culprit, roots)
-    return f"`{way}`, {what}," if way else what[:1].upper() + what[1:]
 
 
 def _root_name(root: object) -> str:
@@ -200,9 +210,21 @@ class _Contents:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._files += 1
         path = folder / f"array-{self._files}.npy"
-        np.save(path, array, allow_pickle=False)
+        _make_sure_of_room(folder, array.nbytes)
+        try:
+            np.save(path, array, allow_pickle=False)
+        except OSError as error:  # NumPy's own says no number
+            raise OSError(error.errno or errno.ENOSPC, error.strerror or str(error)) from error
         # A cell's may be opened on another machine, where the folder is another.
         return path.name if self.is_for_cell else str(path)
+
+
+def _make_sure_of_room(folder: Path, needed_bytes: int) -> None:
+    """Fail beforehand as writing would: a disk that is filled up is everybody's."""
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes > free_bytes:
+        needed, free = format_bytes(needed_bytes), format_bytes(free_bytes)
+        raise OSError(errno.ENOSPC, f"an array takes {needed}, and {free} are free")
 
 
 class _Stream(io.BytesIO):

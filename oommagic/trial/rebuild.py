@@ -5,6 +5,7 @@ what it holds, when all objects are there: a model's layers lead to one another 
 Python's pickle would go as deep as the model.
 """
 
+import functools
 import pickle
 import weakref
 from collections import OrderedDict
@@ -210,6 +211,11 @@ def mapped_array(  # noqa: PLR0913, PLR0917 (it is `numpy.memmap`)
     import numpy as np
 
     return np.memmap(path, dtype, mode, offset, shape, order)
+
+
+def function_keeping_results(function: Any, parameters: dict[str, Any]) -> Any:
+    """Make a function that keeps its results, none of them yet."""
+    return functools.lru_cache(**parameters)(function)
 
 
 def lock(kind: str) -> Any:

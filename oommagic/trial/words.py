@@ -260,6 +260,13 @@ def _generator(thing: Any, packing: Packing) -> Reduced:
     )
 
 
+def _keeping_results(thing: Any, _: Packing) -> Reduced | None:
+    """Tell a function with `lru_cache` by that function; an imported one is known by its name."""
+    if thing.__module__ != "__main__":
+        return None
+    return rebuild.function_keeping_results, (thing.__wrapped__, thing.cache_parameters())
+
+
 def _writing_callback(_thing: Any, packing: Packing) -> Reduced | None:
     """Tell a callback that writes files as one that does nothing: it would be left out."""
     return (rebuild_data.idle_callback, ()) if packing.is_for_cell else None
@@ -284,11 +291,12 @@ def _running(thing: Any, _: Packing) -> Reduced:
     raise CannotTravelError(f"a {type(thing).__name__}", _ELSEWHERE)
 
 
-def _file(thing: Any, _: Packing) -> Reduced:
+def _file(thing: Any, packing: Packing) -> Reduced:
     for name in ("stdout", "stderr"):
         if any(thing is screen for screen in (getattr(sys, name), getattr(sys, f"__{name}__"))):
             return getattr, (sys, name)
-    raise CannotTravelError("an open file", "have the function that uses it open it.")
+    who = "cell" if packing.is_for_cell else "function that uses it"
+    raise CannotTravelError("an open file", f"have the {who} open it.")
 
 
 def _reference(thing: Any, _: Packing) -> Reduced:
@@ -344,6 +352,7 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("numpy.ma", "MaskedArray", _masked_array),
     ("numpy", "ndarray", _array),
     ("types", "GeneratorType", _generator),
+    ("functools", "_lru_cache_wrapper", _keeping_results),
     ("threading", "Thread", _running),
     ("_io", "TextIOWrapper", _file),
     ("_io", "BufferedReader", _file),

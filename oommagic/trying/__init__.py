@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import FunctionType, MethodType
 
 from oommagic.errors import TrialError
 from oommagic.progress import Progress, saying
@@ -169,5 +170,6 @@ def _is_users(name: str, namespace: Mapping[str, object]) -> bool:
     if name not in namespace:
         return False
     value = namespace[name]
-    module = getattr(value, "__module__", None) or type(value).__module__
-    return not str(module).startswith("IPython.")
+    # Of an object it may be a property, and the user's code.
+    named = value if isinstance(value, FunctionType | MethodType | type) else type(value)
+    return not str(named.__module__).startswith("IPython.")

@@ -196,7 +196,19 @@ def test_an_import_that_is_there_is_not_written_again() -> None:
     ],
 )
 def test_a_name_with_several_values_has_no_value_to_go_by(text: str) -> None:
-    assert TypedCell(text).value_of("n") is None
+    cell = TypedCell(text)
+    assert cell.value_of(last_name(cell, "n")) is None
+
+
+def test_a_functions_parameter_does_not_hide_the_name_outside() -> None:
+    cell = TypedCell("n = 1\ndef f(n): g(n)\nf(n)\n")
+    assert cell.number(last_name(cell, "n")) == 1
+
+
+def last_name(cell: TypedCell, name: str) -> ast.Name:
+    """Find the last place at which a name stands."""
+    names = [node for node in cell.nodes if isinstance(node, ast.Name) and node.id == name]
+    return names[-1]
 
 
 @pytest.mark.parametrize(

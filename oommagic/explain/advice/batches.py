@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from oommagic.explain.advice.nodes import argument, keyword
+from oommagic.explain.advice.parameters import meant, whose_parameter
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
@@ -14,6 +15,8 @@ _CALLED_SO = re.compile(r"(?:mini_?)?batch_?(?:size)?|bs")
 """What people call the size of a batch."""
 _SIZE_AT = 2
 """Where `fit` has it without its name: `fit(x, y, 32)`."""
+_KERASS = 32
+"""What `fit` takes where nothing is said."""
 _BY_KEYWORD = (
     "image_dataset_from_directory",
     "text_dataset_from_directory",
@@ -30,7 +33,10 @@ class BatchSize:
 
     size: int
     written: ast.expr
-    """The number that would have to change: of the argument, or of the name that stands there."""
+    """The number that would have to change: of the argument, or of the name that stands there.
+
+    Where `fit` says none, the call.
+    """
 
     @property
     def line_number(self) -> int:
@@ -41,7 +47,10 @@ class BatchSize:
 def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
     """Yield every size that the cell gives to what makes batches for training."""
     for call in cell.calls_of("fit"):
-        yield from _size(cell, here, argument(call, _SIZE_AT, "batch_size"))
+        said = argument(call, _SIZE_AT, "batch_size")
+        yield from _size(cell, here, said)
+        if said is None and _has_kerass(call, here):
+            yield BatchSize(_KERASS, call)
     for call in cell.calls_of(*_BY_KEYWORD):
         yield from _size(cell, here, keyword(call, "batch_size"))
     for call in cell.calls_of("batch", "padded_batch", "ragged_batch"):
@@ -51,12 +60,42 @@ def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
 
 def sizes_that_ran(cell: TypedCell, here: Situation) -> tuple[BatchSize, ...]:
     """Give the places where the cell says the size of the steps that ran."""
-    return tuple(one for one in batch_sizes(cell, here) if one.size == here.batch)
+    found = tuple(one for one in batch_sizes(cell, here) if one.size == here.batch)
+    return found or tuple(_at_the_only_fit(cell, here.batch or 0))
 
 
 def resized(cell: TypedCell, sizes: Sequence[BatchSize], batch: int) -> tuple[Edit, ...]:
     """Write another size in these places; several may have it from one name."""
-    return tuple(cell.replace(one, str(batch)) for one in dict.fromkeys(s.written for s in sizes))
+    places = dict.fromkeys(size.written for size in sizes)
+    edits = (_resized(cell, place, str(batch)) for place in places)
+    return tuple(edit for edit in edits if edit is not None)
+
+
+def _resized(cell: TypedCell, place: ast.expr, batch: str) -> Edit | None:
+    if isinstance(place, ast.Call):
+        return cell.set_keyword(place, "batch_size", batch)
+    return cell.replace(place, batch)
+
+
+def _has_kerass(call: ast.Call, here: Situation) -> bool:
+    """Say whether a call of `fit` that says no size has Keras's: with arrays it does."""
+    is_sure = len(call.args) <= _SIZE_AT and all(one.arg is not None for one in call.keywords)
+    known = here.known(argument(call, 0, "x"))
+    return is_sure and known is not None and known.kind in {"array", "tensor"}
+
+
+def _at_the_only_fit(cell: TypedCell, batch: int) -> Iterator[BatchSize]:
+    """Yield the size that ran where the one `fit` has it from an attribute or an item."""
+    said = [argument(call, _SIZE_AT, "batch_size") for call in cell.calls_of("fit")]
+    for size in said if len(said) == 1 else ():
+        if isinstance(size, ast.Attribute | ast.Subscript) and not _may_change(cell, size):
+            yield BatchSize(batch, size)
+
+
+def _may_change(cell: TypedCell, size: ast.expr) -> bool:
+    """Say whether a size may be another one each time: of a loop, or of what is passed."""
+    names = [one for one in ast.walk(size) if isinstance(one, ast.Name) and one.id != "self"]
+    return cell.is_repeated(size) or any(whose_parameter(cell, one) for one in names)
 
 
 def _sliced_by_hand(cell: TypedCell) -> Iterator[BatchSize]:
@@ -71,13 +110,12 @@ def _sliced_by_hand(cell: TypedCell) -> Iterator[BatchSize]:
 
 
 def _size(cell: TypedCell, here: Situation, value: ast.expr | None) -> Iterator[BatchSize]:
-    if value is None:
-        return
-    number = cell.number(value)
-    if number is not None:
-        yield BatchSize(number, cell.resolved(value))
-    elif isinstance(value, ast.Name) and not cell.assignments(value.id):
-        # The name has its number from another cell: here it can be replaced where it is used.
-        known = here.known(value)
-        if known is not None and known.number is not None:
-            yield BatchSize(int(known.number), value)
+    for one in () if value is None else meant(cell, value):
+        number = cell.number(one)
+        if number is not None:
+            yield BatchSize(number, cell.resolved(one))
+        elif isinstance(one, ast.Name) and not cell.assignments_for(one):
+            # The name has its number from another cell: here it can be replaced where it is used.
+            known = here.known(one)
+            if known is not None and known.number is not None:
+                yield BatchSize(int(known.number), one)

@@ -3,6 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+_LARGEST_BASE = 1024
+_LARGEST_EXPONENT = 64
+
 
 def dotted(node: ast.AST) -> str:
     """Give a name as it is written, with dots; a part that is no name is left out: `.batch`."""
@@ -33,6 +36,32 @@ def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
 def names_in(node: ast.AST) -> Iterator[str]:
     """Yield the names that stand in a piece of the source."""
     yield from (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """Name a function's parameters."""
+    own = function.args
+    named = (*own.posonlyargs, *own.args, *own.kwonlyargs, own.vararg, own.kwarg)
+    return frozenset(one.arg for one in named if one is not None)
+
+
+def whole_number(node: ast.AST | None) -> int | None:
+    """Give a whole number that is written there, or follows from two: `2**7`, `4 * 32`."""
+    if not isinstance(node, ast.BinOp):
+        return _written_number(node)
+    left, right = _written_number(node.left), _written_number(node.right)
+    if left is None or right is None:
+        return None
+    if isinstance(node.op, ast.Mult):
+        return left * right
+    is_small = isinstance(node.op, ast.Pow) and abs(left) <= _LARGEST_BASE
+    return left**right if is_small and 0 <= right <= _LARGEST_EXPONENT else None
+
+
+def _written_number(node: ast.AST | None) -> int | None:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
 
 
 def has_long_text(node: ast.AST) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from oommagic.cell import parse_typed, physical_lines
-from oommagic.explain.advice.nodes import dotted
+from oommagic.explain.advice.nodes import dotted, parameters, whole_number
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -147,35 +147,44 @@ class CellTree:
                 found.setdefault(name, {})[self.statement(node)] = None
         return {name: tuple(statements) for name, statements in found.items()}
 
-    def value_of(self, name: str) -> ast.expr | None:
+    def assignments_for(self, name: ast.Name) -> tuple[ast.stmt, ...]:
+        """Give the statements that may have given a name its value where it stands.
+
+        What only is a parameter of a function elsewhere has not.
+        """
+        around = set(self.around(name))
+        return tuple(
+            one
+            for one in self.assignments(name.id)
+            if one in around or not _has_as_parameter(one, name.id)
+        )
+
+    def value_of(self, name: ast.Name) -> ast.expr | None:
         """Give what a name stands for, if the cell gives it one value only, as in `name = …`.
 
         Or as in `name, other = …, …`.
         """
-        all_of_them = self.assignments(name)
+        all_of_them = self.assignments_for(name)
         if len(all_of_them) != 1:
             return None
         only = all_of_them[0]
         if isinstance(only, ast.AnnAssign):
             return only.value
         if isinstance(only, ast.Assign) and len(only.targets) == 1:
-            return _part_for(name, only.targets[0], only.value)
+            return _part_for(name.id, only.targets[0], only.value)
         return None
 
     def resolved(self, value: ast.expr) -> ast.expr:
         """Give what is meant: for a name with one value in this cell, that value."""
         if isinstance(value, ast.Name):
-            meant = self.value_of(value.id)
+            meant = self.value_of(value)
             if meant is not None:
                 return meant
         return value
 
     def number(self, value: ast.expr | None) -> int | None:
         """Give a whole number that is written there, or in the cell for the name there."""
-        meant = None if value is None else self.resolved(value)
-        if isinstance(meant, ast.Constant) and type(meant.value) is int:
-            return meant.value
-        return None
+        return None if value is None else whole_number(self.resolved(value))
 
     def comments_in(self, start: int, end: int) -> tuple[str, ...]:
         """Give the comments of a piece that begins at a token."""
@@ -232,6 +241,14 @@ class CellTree:
         """Give the blanks with which a line begins."""
         text = self.line(line)
         return text[: len(text) - len(text.lstrip())]
+
+
+def _has_as_parameter(statement: ast.stmt, name: str) -> bool:
+    """Say whether a statement gives a name a value only inside of a function, by its calls."""
+    inside = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return (
+        isinstance(statement, inside) and statement.name != name and name in parameters(statement)
+    )
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

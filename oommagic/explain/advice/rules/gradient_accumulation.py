@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from oommagic.explain.advice.batches import BatchSize, resized, sizes_that_ran
+from oommagic.explain.advice.counted import multiplied
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import TWO_REPLICAS
 from oommagic.explain.advice.fitting import batch_to_try, is_planned, saving_between, step_at
@@ -59,7 +60,9 @@ class GradientAccumulation(Rule):
         "normalisation uses each small batch's statistics; dropout draws anew; where the data do "
         "not divide evenly, a batch that is not full counts as much as a full one, and batches "
         "left over at the end of an epoch count for the next one's first update, after the last "
-        "epoch for none. A loss that sums over the batch, instead of its mean, becomes smaller."
+        "epoch for none. A loss that sums over the batch, instead of its mean, becomes smaller. "
+        "`steps_per_epoch`, and what `take` takes of a data set's batches, is multiplied, so that "
+        "an epoch has the same samples; a loop that counts its steps in another way has fewer."
     )
     cost = "more, smaller steps"
     effort = 1.6
@@ -95,6 +98,23 @@ class GradientAccumulation(Rule):
             "model.fit(x, y, batch_size=64)\n",
         ),
         Case("model.fit(x, y, batch_size=128)\n", STEP_OF_96),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\n"
+            "train = ds.batch(128).take(len(x) // 128).repeat()\n"
+            "model.fit(train, steps_per_epoch=100)  # of 128\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "train = ds.batch(64).take((len(x) // 128) * 2).repeat()\n"
+            "model.fit(train, steps_per_epoch=200)  # of 128\n",
+        ),
+        Case(
+            "SIZE = 128\nsteps = len(x) // SIZE\nmodel.compile(keras.optimizers.Adam(), 'mse')\n"
+            "model.fit(ds.batch(SIZE), steps_per_epoch=steps)\n",
+            STEP_OF_96,
+            "SIZE = 64\nsteps = len(x) // SIZE\n"
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "model.fit(ds.batch(SIZE), steps_per_epoch=steps)\n",
+        ),
     )
     is_silent = (
         Case(
@@ -223,7 +243,8 @@ def _edits(
     optimizer = () if written is None else _accumulating(cell, here, written, steps)
     if not optimizer:
         return ()
-    return (*optimizer, *resized(cell, sizes, sizes[0].size // steps))
+    counted = multiplied(cell, {size.written for size in sizes}, steps)
+    return (*optimizer, *resized(cell, sizes, sizes[0].size // steps), *counted)
 
 
 def _accumulating(

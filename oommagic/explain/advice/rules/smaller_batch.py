@@ -1,6 +1,7 @@
 """A smaller batch: the size from the plan, wherever the cell says the size."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from oommagic.explain.advice.batches import resized, sizes_that_ran
 from oommagic.explain.advice.examples import STEP_OF_96
@@ -11,6 +12,13 @@ from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import PlannedBatch
 from oommagic.units import format_bytes
 
+_STEP_OF_16 = replace(
+    STEP_OF_96,
+    batch=32,
+    forecast=None if STEP_OF_96.forecast is None else replace(STEP_OF_96.forecast, max_batch=16),
+)
+"""The same with Keras's own batch size, which is too large, too."""
+
 
 class SmallerBatch(Rule):
     """Batches of a size that fits."""
@@ -20,7 +28,8 @@ class SmallerBatch(Rule):
     what = (
         "Where the training step does not fit the device, it takes the largest batch that does, "
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
-        "`batch`, or the name that stands for it."
+        "`batch`, the name that stands for it, or what is passed to the function that trains. "
+        "A `fit` of arrays without a size has Keras's, 32."
     )
     why = (
         "Activations, their gradients and the data grow with the batch; weights and slots do not. "
@@ -31,9 +40,9 @@ class SmallerBatch(Rule):
     instead = "model.fit(x, y, batch_size=96)"
     safety = "changes results"
     fix_safety = (
-        "Gradients are means over fewer samples and there are more steps in an epoch: training "
-        "takes another course. Scale the learning rate with the batch, or keep the effective batch "
-        "by gradient accumulation."
+        "Gradients are means over fewer samples and there are more steps in an epoch, or fewer "
+        "samples where `steps_per_epoch` counts the steps: training takes another course. Scale "
+        "the learning rate with the batch, or keep the effective batch by gradient accumulation."
     )
     cost = "more, smaller steps"
     effort = 1.5
@@ -54,9 +63,36 @@ class SmallerBatch(Rule):
             STEP_OF_96,
             "BATCH, EPOCHS = 96, 5\nmodel.fit(x, y, BATCH, EPOCHS)\n",
         ),
+        Case(
+            "def train(batch_size=2**7):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
+            STEP_OF_96,
+            "def train(batch_size=96):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
+        ),
+        Case(
+            "size = 128\n\ndef train(data, *, size=64):\n"
+            "    for batch in data.batch(size):\n        step(batch)\n\ntrain(ds, size=size)\n",
+            STEP_OF_96,
+            "size = 96\n\ndef train(data, *, size=64):\n"
+            "    for batch in data.batch(size):\n        step(batch)\n\ntrain(ds, size=size)\n",
+        ),
+        Case(
+            "config = {'batch': 128}\nmodel.fit(x, y, batch_size=config['batch'])\n",
+            STEP_OF_96,
+            "config = {'batch': 128}\nmodel.fit(x, y, batch_size=96)\n",
+        ),
+        Case(
+            "model.fit(x, y, epochs=2)\n",
+            _STEP_OF_16,
+            "model.fit(x, y, epochs=2, batch_size=16)\n",
+        ),
     )
     is_silent = (
         Case("model.fit(x, y, batch_size=64)\n", STEP_OF_96),
+        Case(
+            "def train(batch_size=64):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
+            STEP_OF_96,
+        ),
+        Case("for one in runs:\n    model.fit(x, y, batch_size=one.batch)\n", STEP_OF_96),
         Case("model.fit(x, y, batch_size=128)\n"),
     )
 

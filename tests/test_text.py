@@ -20,7 +20,7 @@ from samples import (
     short_cell,
 )
 
-from oommagic.report import LineUsage, Outcome, Profile, Report
+from oommagic.report import DeviceMemory, DeviceUsage, LineUsage, Outcome, Profile, Report
 from oommagic.show.characters import cut, visible, width
 from oommagic.show.text import render
 from oommagic.units import MIB
@@ -98,6 +98,21 @@ def test_the_peak_is_marked_on_the_line_that_made_it_not_on_its_loop() -> None:
     text = render(replace(empty_cell(), profile=Profile(lines)), 100)
     assert "▲900 MB" in row(text, 2)
     assert text.count("▲900 MB") == 1
+
+
+def test_no_line_has_a_peak_that_was_there_before_the_cell() -> None:
+    lines = tuple(
+        LineUsage(number, "f()", 1, 1.0, devices={"GPU:0": DeviceUsage(0, peak * MIB)})
+        for number, peak in ((1, 700), (2, 700), (3, 690))
+    )
+    report = replace(empty_cell(), profile=Profile(lines))
+    held = DeviceMemory("GPU:0", 700 * MIB, 690 * MIB, 700 * MIB)
+    text = render(replace(report, devices=(held,)), 100)
+    assert "GPU:0 peak 700 MB.\n" in text
+    assert "▲" not in text
+    raised = render(replace(report, devices=(replace(held, before_bytes=9 * MIB),)), 100)
+    assert "GPU:0 peak 700 MB at line 1.\n" in raised
+    assert "▲700 MB" in row(raised, 1)
 
 
 def test_file_pages_have_a_column_only_when_files_were_read() -> None:

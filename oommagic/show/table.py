@@ -78,6 +78,8 @@ class _Measure:
     base: float = 0.0
     change: Callable[[LineUsage], int | None] | None = None
     """Of a peak: what the line changed, to tell whose peak it is where several saw it."""
+    before: float = 0.0
+    """Of a peak: what was in use before. No line made one that is no higher."""
 
 
 def tables(report: Report, detail: Detail) -> tuple[Table, ...]:
@@ -184,7 +186,7 @@ def _host_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
     words = f"the most host memory in use while the line ran{too}"
     peak = Column("host", "peak", "host", words)
     base = report.host.before_bytes
-    yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change)
+    yield _Measure(peak, lambda line: line.host_peak_bytes, _say_bytes, base, _host_change, base)
     if detail.has_files and has_read_files(report):
         files = Column("host", "file pages", "host", "pages of files that were read into memory")
         yield _Measure(files, lambda line: line.file_delta_bytes, _say_change)
@@ -214,7 +216,8 @@ def _device_measures(report: Report, detail: Detail) -> Iterable[_Measure]:
             "device",
             "the most in use while the line ran" + (", on the fullest of them" if several else ""),
         )
-        yield _Measure(peak, partial(_peak_on, members), _say_bytes, change=change_on)
+        peak_on, before = partial(_peak_on, members), _before_on(members, report)
+        yield _Measure(peak, peak_on, _say_bytes, change=change_on, before=before)
 
 
 def _host_change(line: LineUsage) -> int:
@@ -233,6 +236,10 @@ def _change_on(names: Sequence[str], line: LineUsage) -> int | None:
 def _peak_on(names: Sequence[str], line: LineUsage) -> int | None:
     found = [line.devices[name].peak_bytes for name in names if name in line.devices]
     return max(found, default=None)
+
+
+def _before_on(names: Sequence[str], report: Report) -> int:
+    return max((one.before_bytes for one in report.devices if one.name in names), default=0)
 
 
 def _say_bytes(count: float) -> str:
@@ -269,9 +276,7 @@ def _cells(measure: _Measure, lines: Sequence[LineUsage]) -> list[Cell]:
     values = [measure.read(line) for line in lines]
     rises = [None if value is None else abs(value) - measure.base for value in values]
     top = max((rise for rise in rises if rise is not None), default=0.0)
-    peak = None
-    if measure.change and top > 0 and len(lines) > 1:
-        peak = peak_place(values, [measure.change(line) for line in lines])
+    peak = _peak(measure, lines, values)
     return [
         Cell()
         if value is None or rise is None
@@ -282,6 +287,17 @@ def _cells(measure: _Measure, lines: Sequence[LineUsage]) -> list[Cell]:
         )
         for i, (line, value, rise) in enumerate(zip(lines, values, rises, strict=True))
     ]
+
+
+def _peak(
+    measure: _Measure, lines: Sequence[LineUsage], values: Sequence[float | None]
+) -> int | None:
+    """Find the line that made the column's peak, if one of several did."""
+    highest = max((value for value in values if value is not None), default=0.0)
+    is_higher = highest > max(0.0, measure.before)
+    if measure.change is None or not is_higher or len(lines) == 1:
+        return None
+    return peak_place(values, [measure.change(line) for line in lines])
 
 
 def _mark(column: Column, line: LineUsage, value: float) -> str:

@@ -158,7 +158,7 @@ def _device_peaks(report: Report) -> Iterator[str]:
 def _device_peak(report: Report, device: DeviceMemory) -> str:
     peak = f"{label(device.name)} peak {_of_limit(device.peak_bytes, device.limit_bytes)}"
     lines = [line for line in report.profile.lines if line.hits and device.name in line.devices]
-    if not lines:
+    if not lines or device.peak_bytes <= device.before_bytes:
         return peak
     usages = [line.devices[device.name] for line in lines]
     place = peak_place(

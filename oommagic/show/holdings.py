@@ -183,7 +183,7 @@ def _holders(rows: Sequence[_Row], shares: "_Shares") -> Iterator[Holder]:
     # One row more costs no more room than the line that would sum it up.
     most = len(rows) if len(rows) <= _MOST_HOLDERS + 1 else _MOST_HOLDERS
     others = shares.in_all
-    for row, share in list(zip(rows, shares.of_rows(rows), strict=True))[:most]:
+    for row, share in _by_share(zip(rows, shares.of_rows(rows), strict=True))[:most]:
         count = f"{row.count:,}" if row.count > 0 and row.kind not in _NAMES else ""
         kind = "" if row.kind in _NAMES else row.kind
         yield Holder(row.name, kind, *shares.said(share), count, row.tensor)
@@ -205,6 +205,11 @@ class _Share:
         return _Share(
             self.bytes - other.bytes, self.steps - other.steps, self.percents - other.percents
         )
+
+
+def _by_share(told: Iterable[tuple[_Row, _Share]]) -> list[tuple[_Row, _Share]]:
+    """Put the largest first as they are told: what is as large may have been rounded otherwise."""
+    return sorted(told, key=lambda one: (-one[1].steps, -one[1].percents, -one[0].bytes))
 
 
 @dataclass(frozen=True, slots=True)

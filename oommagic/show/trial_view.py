@@ -66,11 +66,16 @@ def headline(trial: Trial, place: str) -> str:
     """Say the peak before and after, and in how many steps it was measured."""
     place = place or _device(trial) or HOST  # a defect may be of no place
     before, after = (_peak(run, place) for run in (trial.before, trial.after))
-    said = [_end(run, peak) for run, peak in ((trial.before, before), (trial.after, after))]
     differs = ""
     if before is not None and after is not None and _both_finished(trial):
         differs = f" ({_difference(before - after)})"
-    return f"{_where(trial, place)} {said[0]} → {said[1]}{differs}, measured{_steps(trial)}"
+    ends = _ends(_end(trial.before, before), _end(trial.after, after))
+    return f"{_where(trial, place)} {ends}{differs}, measured{_steps(trial)}"
+
+
+def _ends(before: str, after: str) -> str:
+    both_in_vain = before == after and before in _OUTCOMES.values()
+    return f"{before} both times" if both_in_vain else f"{before} → {after}"
 
 
 def _peak(run: TrialRun, place: str) -> int | None:

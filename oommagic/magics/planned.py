@@ -28,7 +28,7 @@ def in_notebook(values: list[Any], asked: Any) -> None:
 
     with Place("Planning") as place:
         found = _planned(values, asked, place.say)
-    place.show(planner.bundle(found.forecast))
+    place.show(planner.bundle(found.forecast, beside_slider=True))
     publish_display_data(planner.slider(found.forecast, CARDS))
 
 

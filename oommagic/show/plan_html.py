@@ -13,9 +13,12 @@ from oommagic.show.why_html import kind_bar
 _WORDS = " class='oom-words' style='text-align:left'"
 
 
-def plan_html(forecast: Forecast) -> str:
-    """Say a forecast in HTML that can stand in any page."""
-    return page(_parts(plan_view(forecast)))
+def plan_html(forecast: Forecast, *, beside_slider: bool = False) -> str:
+    """Say a forecast in HTML that can stand in any page.
+
+    Its bar is folded where a slider shows it below: where that is missing, it is still there.
+    """
+    return page(_parts(plan_view(forecast), is_folded=beside_slider))
 
 
 def brief_parts(view: PlanView) -> Iterator[str]:
@@ -25,17 +28,23 @@ def brief_parts(view: PlanView) -> Iterator[str]:
     yield from items(view.notes)
 
 
-def _parts(view: PlanView) -> Iterator[str]:
+def _parts(view: PlanView, *, is_folded: bool) -> Iterator[str]:
     failure = " class='oom-failure'" if view.is_failure else ""
     yield f"<div{failure}><p class='oom-headline'>{escape(view.headline)}</p></div>"
     if view.rows:
         yield f"<p>{escape(view.title)}</p>"
         yield _table(view)
     if view.parts:
-        yield f"<p class='oom-title'>{escape(view.parts_title)}</p>"
-        yield from kind_bar(view.parts)
+        yield _filling(view, is_folded=is_folded)
     yield from items(view.notes)
     yield facts_in_html(view.facts)
+
+
+def _filling(view: PlanView, *, is_folded: bool) -> str:
+    title, bar = escape(view.parts_title), "".join(kind_bar(view.parts))
+    if is_folded:
+        return f"<details><summary>{title}</summary>{bar}</details>"
+    return f"<p class='oom-title'>{title}</p>{bar}"
 
 
 def _table(view: PlanView) -> str:

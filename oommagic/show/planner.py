@@ -8,9 +8,10 @@ from oommagic.show.plan_html import plan_html
 from oommagic.show.plan_text import plan_text
 
 
-def bundle(forecast: Forecast) -> dict[str, object]:
+def bundle(forecast: Forecast, *, beside_slider: bool = False) -> dict[str, object]:
     """Give the forms that a saved notebook keeps, with or without a kernel."""
-    return {"text/plain": plan_text(forecast), "text/html": plan_html(forecast)}
+    html = plan_html(forecast, beside_slider=beside_slider)
+    return {"text/plain": plan_text(forecast), "text/html": html}
 
 
 def slider(forecast: Forecast, cards: Sequence[Card] = ()) -> dict[str, object]:

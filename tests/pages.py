@@ -103,7 +103,7 @@ class Tags(HTMLParser):
 
 
 HARMLESS_TAGS = {
-    *("div", "span", "p", "style", "details", "summary", "ul", "li", "dl", "dt", "dd"),
+    *("div", "span", "p", "code", "style", "details", "summary", "ul", "li", "dl", "dt", "dd"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td", "svg", "path", "rect", "title"),
 }
 

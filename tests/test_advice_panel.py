@@ -4,6 +4,7 @@ import ast
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import Empty
 from threading import Event
 from typing import Any
@@ -13,7 +14,7 @@ from advised import measured, rescued, suggested
 from chromium import running_chromium
 from front_end import all_hostile, opened_widget
 from hypothesis import given, settings
-from kernels import PATIENCE_S, TESTS, Kernel, running_kernels
+from kernels import PATIENCE_S, TESTS, Kernel, Ran, running_kernels
 from lab import Lab, SavedWidget, opened_notebook, reopened_notebook, run_cell, running_lab
 from pages import CLUTTER, CONTRASTS, PAGES
 from samples import HOSTILE, any_findings, any_trials, hostile_finding, hostile_trial
@@ -180,15 +181,36 @@ def measure(number, on_progress):
 """
 
 
+VIEW = "application/vnd.jupyter.widget-view+json"
+DIVIDES_UNTIL = """\
+import os, time
+accumulation_steps = 4
+def train(model, data):
+    optimizer = keras.optimizers.SGD(0.1)
+    for x in data:
+        with tf.GradientTape() as tape:
+            loss = model(x)
+        gradients = tape.gradient(loss, model.weights)
+        gradients = [one / accumulation_steps for one in gradients]
+        optimizer.apply_gradients(zip(gradients, model.weights))
+while not os.path.exists({}):
+    time.sleep(0.05)
+"""
+
+
 class Panel:
     """A panel in a kernel, spoken to as a front end speaks to it."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, model_id: str = "") -> None:
         self.client = kernel.client
+        self.comm = model_id or self._shown()
+
+    def _shown(self) -> str:
+        """Ask for the one that the name `shown` stands for."""
         asked = {"comm": "shown.model_id"}
         reply = self.client.execute_interactive("", user_expressions=asked, timeout=PATIENCE_S)
         answer = reply["content"]["user_expressions"]["comm"]["data"]["text/plain"]
-        self.comm = ast.literal_eval(answer)
+        return str(ast.literal_eval(answer))
 
     def send(self, **content: object) -> None:
         data = {"method": "custom", "content": content}
@@ -208,9 +230,45 @@ class Panel:
             pytest.fail(f"The panel never heard {words!r}")
 
 
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    """Share one kernel among the tests of this file."""
+    with running_kernels() as (started,):
+        yield started
+
+
 @pytest.mark.of_ipython
-def test_a_kernel_runs_cells_and_is_interrupted_while_a_suggestion_is_measured() -> None:
-    with running_kernels() as (kernel,):
+def test_a_panel_hears_of_later_trials_and_one_runs_at_a_time(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    kernel.prepare("%load_ext oommagic")
+    go = tmp_path / "go"
+    go.touch()
+    ran = kernel.run(f"%%oomprofile\n{DIVIDES_UNTIL.format(str(go)!r)}")
+    shown = Panel(kernel, panel_in(ran))
+    go.unlink()
+    shown.send(kind="measure", number=1)
+    shown.hear_until("Measuring: the cell as it is")
+    refused = kernel.run("%oomtry 1")
+    assert "%oomtry: Another trial is running" in refused.text
+    go.touch()
+    shown.hear_until('"is_running": false')
+    assert "%oomtry: There is no suggestion 2" in kernel.run("%oomtry 1 2").text
+    kernel.client.execute("%oomtry 1")
+    shown.hear_until(" measured")
+
+
+def panel_in(ran: Ran) -> str:
+    """Find the panel among what a cell has displayed."""
+    data = [output.content["data"] for output in ran.outputs if "data" in output.content]
+    (view,) = (one[VIEW] for one in data if isinstance(one, dict) and VIEW in one)
+    return str(view["model_id"])
+
+
+@pytest.mark.of_ipython
+def test_a_kernel_runs_cells_and_is_interrupted_while_a_suggestion_is_measured(
+    kernel: Kernel,
+) -> None:
         kernel.prepare(STAND_IN, "from oommagic.show.widgets import advice")
         kernel.run("shown = advice(suggested(), [rescued()], measure)")
         shown = Panel(kernel)
@@ -300,6 +358,27 @@ def test_while_one_is_measured_no_other_can_be_asked_for(browser: Any) -> None:
     assert card(page, 2).get_by_role("status").inner_text() == "x cannot be sent."
     page.get_by_role("button", name="Measure suggestion 3").click()
     assert page.evaluate("messages.at(-1)") == {"kind": "measure", "number": 3}
+
+
+@pytest.mark.browser
+def test_what_kept_one_from_being_measured_stays_while_another_is(browser: Any) -> None:
+    page = shown(browser)
+    page.evaluate("model.tell({kind: 'here'})")
+    for number, words in ((4, "`x` cannot be sent."), (2, "Measuring: step 2 …")):
+        page.get_by_role("button", name=f"Measure suggestion {number}").click()
+        hear(page, activity={"number": number, "words": words, "is_running": number == 2})
+    assert card(page, 4).get_by_role("status").inner_text() == "x cannot be sent."
+    assert card(page, 4).get_by_role("status").locator("code").inner_text() == "x"
+    assert card(page, 2).get_by_role("status").inner_text() == "Measuring: step 2 …"
+
+
+@pytest.mark.browser
+def test_in_a_panel_suggestions_look_as_they_do_in_a_report(browser: Any) -> None:
+    page = shown(browser, 2000)
+    panel = page.locator(".oom-panel")
+    line = "(more) => getComputedStyle(more).borderTopStyle"
+    assert panel.locator("> details").evaluate(line) == "solid"
+    assert card(page, 1).bounding_box()["width"] == 1100
 
 
 @pytest.mark.browser

@@ -19,9 +19,10 @@ from samples import (
     what_training_held,
 )
 
-from oommagic.report import Composition, Failure, Holding, Verdict
+from oommagic.report import Composition, Failure, Holding, HoldingKind, Verdict
 from oommagic.show.characters import cut_before, visible, width
 from oommagic.show.text import render
+from oommagic.show.why_html import why_html
 from oommagic.show.why_text import why_text
 from oommagic.units import GIB, KIB, MIB
 
@@ -237,6 +238,27 @@ def test_figures_have_at_least_three_digits_in_their_sum(size: int, words: str) 
 
 def test_a_device_that_held_nothing_is_passed_over() -> None:
     assert why_text(NOTHING, [FILLED]) == NOTHING.sentence
+
+
+def test_holders_stand_by_the_size_that_is_said_of_them() -> None:
+    sizes: dict[HoldingKind, tuple[float, ...]]
+    sizes = {"activations": (7.5, 1.8), "gradients": (7.5, 5.2), "data": (80.0,)}
+    holdings = [
+        Holding(kind, int(size * MIB), layer=f"{kind}_{size}", count=1)
+        for kind, of_kind in sizes.items()
+        for size in of_kind
+    ]
+    _, rows = sections(held(*holdings))
+    said_of_them = figures(rows[:-1], "MB")
+    assert said_of_them == sorted(said_of_them, reverse=True)
+
+
+def test_what_stands_between_backticks_is_code_in_a_page_and_stays_as_it_is_in_text() -> None:
+    verdict = Verdict("growth", "It grows: `kept<i>` keeps `it.", ("`a`", "plain"))
+    page = why_html(verdict)
+    assert "It grows: <code class='oom-code'>kept&lt;i&gt;</code> keeps `it." in page
+    assert "<li><code class='oom-code'>a</code></li><li>plain</li>" in page
+    assert "It grows: `kept<i>` keeps `it." in why_text(verdict)
 
 
 def test_a_long_layer_loses_its_beginning() -> None:

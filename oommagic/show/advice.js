@@ -17,6 +17,23 @@ function element(tag, className = "", text = "") {
   return made;
 }
 
+// What stands between backticks is code, as in the static page.
+function prose(words) {
+  const part = (text, i) => (i % 2 ? element("code", "oom-code", text) : text);
+  return words.split(/`([^`\n]+)`/).map(part);
+}
+
+function sentence(tag, className, words) {
+  const made = element(tag, className);
+  made.append(...prose(words));
+  return made;
+}
+
+// Lines break between terms rather than in one.
+function termParts(terms) {
+  return terms.flatMap((words, i) => [...(i ? [" · "] : []), sentence("span", "", words)]);
+}
+
 function fold(words, parts) {
   const folded = element("details");
   folded.append(element("summary", "", words), ...parts);
@@ -67,7 +84,7 @@ function scoped(scope, words) {
 
 function trialParts(heads, trial) {
   const notes = element("ul", "oom-notes");
-  notes.append(...trial.notes.map((note) => element("li", "", note)));
+  notes.append(...trial.notes.map((note) => sentence("li", "", note)));
   return [figures(heads, trial.figures), ...(trial.notes.length ? [notes] : [])];
 }
 
@@ -104,9 +121,9 @@ class Card {
     this.status = element("p", "oom-status");
     this.status.setAttribute("role", "status");
     [this.place, this.trial] = [element("div"), element("div")];
-    this.page.append(this.title, this.terms, element("p", "", said.message));
+    this.page.append(this.title, this.terms, sentence("p", "", said.message));
     if (said.instead) this.page.append(element("p", "", said.instead));
-    const changes = said.changes ? [element("p", "", said.changes)] : [];
+    const changes = said.changes ? [sentence("p", "", said.changes)] : [];
     if (said.change) this.page.append(fold(said.change, [...changes, diff(said.diff)]));
     else this.page.append(...changes);
     if (said.source) this.page.append(this.actions(advice, measure));
@@ -131,14 +148,14 @@ class Card {
 
   update(said, advice) {
     this.said = said;
-    this.title.textContent = `${said.number}. ${said.title} `;
+    this.title.replaceChildren(`${said.number}. `, ...prose(said.title), " ");
     if (said.mark) this.title.append(element("span", "oom-mark", said.mark));
-    this.terms.textContent = said.terms.join(" · ");
+    this.terms.replaceChildren(...termParts(said.terms));
     this.trial.replaceChildren(...(said.trial ? trialParts(advice.heads, said.trial) : []));
   }
 
   say(words) {
-    if (this.status.textContent !== words) this.status.textContent = words;
+    if (this.words !== words) this.status.replaceChildren(...prose((this.words = words)));
   }
 
   allow(isFree) {
@@ -184,7 +201,7 @@ class Panel {
     const { heads, together } = this.advice;
     const pages = (together ?? []).map((trial) => {
       const page = element("div", "oom-suggestion");
-      page.append(element("p", "oom-suggests", trial.headline), ...trialParts(heads, trial));
+      page.append(sentence("p", "oom-suggests", trial.headline), ...trialParts(heads, trial));
       return page;
     });
     this.together.replaceChildren(...pages);
@@ -233,8 +250,9 @@ class Panel {
     const { number, words, is_running } = this.running;
     for (const card of this.cards) {
       card.allow(this.asked === null && !is_running);
+      // What kept another from being measured stays to be read.
       if (card.number === this.asked) card.say(this.hasKernel ? "Asked the kernel …" : NEEDS_KERNEL);
-      else card.say(card.number === number ? words : "");
+      else if (card.number === number) card.say(words);
     }
   }
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from oommagic.show.advice_view import AdviceView, DiffLine, Suggestion
-from oommagic.show.page import items
+from oommagic.show.page import items, prose
 from oommagic.show.trial_view import HEADS, Figure, TrialView
 
 # A notebook that JupyterLab does not trust loses the style sheet and keeps this.
@@ -37,7 +37,7 @@ def advice_parts(advice: AdviceView, *, is_folded: bool = False) -> Iterator[str
 
 def trial_parts(trial: TrialView) -> Iterator[str]:
     """Say what a trial showed."""
-    yield f"<div class='oom-suggestion'><p class='oom-suggests'>{escape(trial.headline)}</p>"
+    yield f"<div class='oom-suggestion'><p class='oom-suggests'>{prose(trial.headline)}</p>"
     yield from _measured(trial)
     yield "</div>"
 
@@ -51,20 +51,25 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 
 def _suggestion(one: Suggestion) -> Iterator[str]:
     mark = f" <span class='oom-mark'>{escape(one.mark)}</span>" if one.mark else ""
-    yield f"<p class='oom-suggests'>{one.number}. {escape(one.title)}{mark}</p>"
-    yield f"<p class='oom-terms'>{' · '.join(map(escape, one.terms))}</p>"
-    yield f"<p>{escape(one.message)}</p>"
+    yield f"<p class='oom-suggests'>{one.number}. {prose(one.title)}{mark}</p>"
+    yield f"<p class='oom-terms'>{' · '.join(map(_term, one.terms))}</p>"
+    yield f"<p>{prose(one.message)}</p>"
     if one.instead:
         yield f"<p>{escape(one.instead)}</p>"
     if one.change:
         yield f"<details><summary>{one.change}</summary>"
     if one.changes:
-        yield f"<p>{escape(one.changes)}</p>"
+        yield f"<p>{prose(one.changes)}</p>"
     if one.change:
         yield f"<div class='oom-diff' style='{_CODE}'>{''.join(map(_diff_line, one.diff))}</div>"
         yield "</details>"
     if one.trial:
         yield from _measured(one.trial)
+
+
+def _term(text: str) -> str:
+    # Lines break between terms rather than in one.
+    return f"<span>{prose(text)}</span>"
 
 
 def _diff_line(line: DiffLine) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from oommagic.show.characters import width
+from oommagic.show.page import prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +27,5 @@ def fact_lines(facts: Sequence[Fact], room: int) -> Iterator[str]:
 
 def facts_in_html(facts: Sequence[Fact]) -> str:
     """Write them as a list of terms."""
-    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{escape(fact.text)}</dd>" for fact in facts)
+    items = "".join(f"<dt>{escape(fact.label)}</dt><dd>{prose(fact.text)}</dd>" for fact in facts)
     return f"<dl class='oom-facts'>{items}</dl>" if items else ""

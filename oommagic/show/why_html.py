@@ -8,7 +8,7 @@ from oommagic.show.advice_html import advice_parts
 from oommagic.show.advice_view import advice_view
 from oommagic.show.characters import cut_before
 from oommagic.show.holdings import HEADS, CompositionView, Holder, Part, composition_views
-from oommagic.show.page import items, page
+from oommagic.show.page import items, page, prose
 from oommagic.show.verdicts import WHAT_ELSE, VerdictView, verdict_view
 
 # A notebook that JupyterLab does not trust loses the style sheet and keeps this.
@@ -42,9 +42,9 @@ def why_html(
 def verdict_parts(verdict: VerdictView) -> Iterator[str]:
     """Say the cause, where it stands, its evidence, and, folded, what else was considered."""
     if verdict.is_quiet:
-        yield f"<p>{escape(verdict.sentence)}</p>"
+        yield f"<p>{prose(verdict.sentence)}</p>"
         return
-    yield f"<p class='oom-why'>{escape(verdict.sentence)}</p>"
+    yield f"<p class='oom-why'>{prose(verdict.sentence)}</p>"
     if verdict.line or verdict.source:
         colon = ": " if verdict.line and verdict.source else ""
         source = f"<span class='oom-code'>{escape(verdict.source)}</span>"

@@ -4,7 +4,7 @@ import datetime as dt
 import sys
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
@@ -93,7 +93,11 @@ class Explanation:
     trials: tuple[Trial, ...] = ()
 
 
+HearTrials = Callable[[Sequence[Trial]], None]
+"""Takes more trials of a report."""
+
 _reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
+_hearing: deque[tuple[Report, HearTrials]] = deque(maxlen=_KEPT_REPORTS)
 _newest = _Newest()
 _running: "Run | None" = None
 
@@ -311,12 +315,24 @@ def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
     return trials
 
 
+def tell_of_trials(report: Report, hear: HearTrials) -> None:
+    """Tell of each later trial of a report: to the panel below it, for one."""
+    _hearing.append((report, hear))
+
+
 def _keep_trials(report: Report, trials: Sequence[Trial]) -> None:
     """Add trials to a report of this kernel: a suggestion that was measured says both figures."""
-    for at, kept in enumerate(_reports):
-        if (kept.started_at, kept.source) == (report.started_at, report.source):
+    for at, kept in enumerate(tuple(_reports)):
+        if _is_of_one_run(kept, report):
             known = {trial.numbers: trial for trial in (*kept.trials, *trials)}
             _reports[at] = replace(kept, trials=tuple(known.values()))
+    for told, hear in tuple(_hearing):
+        if _is_of_one_run(told, report):
+            hear(trials)
+
+
+def _is_of_one_run(one: Report, other: Report) -> bool:
+    return (one.started_at, one.source) == (other.started_at, other.source)
 
 
 def why(error: BaseException | None = None) -> Verdict:

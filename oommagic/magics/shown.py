@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import publish_display_data
@@ -56,7 +57,8 @@ def _panel(told: Report) -> dict[str, object]:
         (trial,) = session.try_fixes(told, [number], progress=progress)
         return trial
 
-    return panel(told.findings, told.trials, measure)
+    listen = partial(session.tell_of_trials, told)
+    return panel(told.findings, told.trials, measure, listen)
 
 
 def devices(overview: "Overview") -> None:

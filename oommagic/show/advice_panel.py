@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 
 from oommagic.report import Finding, Trial
-from oommagic.show.measuring import Measure
+from oommagic.show.measuring import Listen, Measure
 
 
 def panel(
-    findings: Sequence[Finding], trials: Sequence[Trial] = (), measure: Measure | None = None
+    findings: Sequence[Finding],
+    trials: Sequence[Trial] = (),
+    measure: Measure | None = None,
+    listen: Listen | None = None,
 ) -> dict[str, object]:
     """Give the panel; it is shown apart from the report, as a slider is from its plan."""
     from oommagic.show.widgets import advice, displayed
 
     words = "A panel of the suggestions; the report has them, too."
-    return displayed(advice(findings, trials, measure), words)
+    return displayed(advice(findings, trials, measure, listen), words)

@@ -14,6 +14,8 @@ from oommagic.show.trial_view import HEADS
 Progress = Callable[[str], None]
 Measure = Callable[[int, Progress], Trial]
 """Tries the suggestion of a number, says how far it is, and gives what it showed."""
+Listen = Callable[[Callable[[Sequence[Trial]], None]], object]
+"""Has somebody told of trials that are made elsewhere."""
 Show = Callable[[str, dict[str, object]], object]
 """Gives the panel a new value of the state of that name."""
 
@@ -50,6 +52,12 @@ class Measuring:
             name = f"oommagic measures suggestion {number}"
             Thread(target=self._run, args=(self._measure, number), name=name, daemon=True).start()
 
+    def hear(self, trials: Sequence[Trial]) -> None:
+        """Take in trials, those too that were not asked for here."""
+        known = {trial.numbers: trial for trial in (*self._trials, *trials)}
+        self._trials = tuple(known.values())
+        self._show_advice()
+
     def _run(self, measure: Measure, number: int) -> None:
         if not _ONE_AT_A_TIME.acquire(blocking=False):
             if not self._is_running:
@@ -71,8 +79,7 @@ class Measuring:
             trial = measure(number, lambda text: self._say_progress(number, text))
         except OommagicError as error:
             return str(error)
-        self._trials = (*self._trials, trial)
-        self._show_advice()
+        self.hear((trial,))
         return ""
 
     def _say_progress(self, number: int, text: str) -> None:

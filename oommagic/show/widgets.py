@@ -13,7 +13,7 @@ from oommagic.devices import Card
 from oommagic.report import Finding, Forecast, Report, Trial
 from oommagic.show.characters import cut
 from oommagic.show.lanes import DrawnLane, DrawnTimeline, draw
-from oommagic.show.measuring import Measure, Measuring
+from oommagic.show.measuring import Listen, Measure, Measuring
 from oommagic.show.plan_state import planner_state
 
 _MOST_MOMENTS = 480
@@ -69,11 +69,19 @@ def planner(forecast: Forecast, cards: Sequence[Card] = ()) -> PlannerView:
 
 
 def advice(
-    findings: Sequence[Finding], trials: Sequence[Trial] = (), measure: Measure | None = None
+    findings: Sequence[Finding],
+    trials: Sequence[Trial] = (),
+    measure: Measure | None = None,
+    listen: Listen | None = None,
 ) -> AdvicePanel:
-    """Make the panel of suggestions; `measure` tries one of them, and runs in a thread."""
+    """Make the panel of suggestions; `measure` tries one of them, and runs in a thread.
+
+    `listen` has the panel told of other trials.
+    """
     panel = AdvicePanel()
     measuring = Measuring(findings, trials, measure, panel.set_trait)
+    if listen is not None:
+        listen(measuring.hear)
 
     def answer(_panel: object, message: object, _buffers: object) -> None:
         # The panel asks so as to know whether there is still a kernel to measure anything.

@@ -8,10 +8,11 @@ import atexit
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import FunctionType, MethodType
 
 from oommagic.errors import TrialError
@@ -39,6 +40,8 @@ from oommagic.trying.runs import run_all
 
 TIMEOUT_S = 600.0
 _NO_LIMIT = 1 << 62
+# Two at once would take memory and time from each other, and measure that.
+_ONE_AT_A_TIME = Lock()
 
 
 def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
@@ -58,7 +61,10 @@ def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
     """
     changes = changes_asked(report, numbers)
     trying = _Trying(report, namespace, changes, budget_of(steps), timeout_s, executor)
-    with saying(progress, "Trying") as say, _folder() as folder:
+    if executor is None and _ONE_AT_A_TIME.locked():
+        raise TrialError("Another trial is running, and both would take longer: try it afterwards.")
+    one_at_a_time = _ONE_AT_A_TIME if executor is None else nullcontext()
+    with one_at_a_time, saying(progress, "Trying") as say, _folder() as folder:
         return trying.trials(folder, say)
 
 

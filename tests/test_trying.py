@@ -6,6 +6,7 @@ Without TensorFlow in this process the children do not import it either, and sta
 import gc
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -183,7 +184,7 @@ def test_what_is_tried_is_what_was_shown_last(
     oommagic.why(MemoryError())  # that shows no suggestions
     assert "measured" in said_by("%oomtry 1")
     assert "Accumulate the gradients" in said_by("%oomwhy")
-    assert "host ran out of memory → ran out of memory" in said_by("%oomtry 1")
+    assert "host ran out of memory both times" in said_by("%oomtry 1")
     assert oommagic.last_report().trials[0].after.outcome == "finished", "it was another cell's"
     assert oommagic.last_report().findings == report.findings
 
@@ -480,6 +481,43 @@ def test_not_even_by_another_program(shell: InteractiveShell, tmp_path: Path) ->
     cell = f"import os\nassert os.system('rm {mine} || echo 1 > {mine}') != 0\none = 1\n"
     trial = unrun(shell, cell, ("one = 1", "one = 2"))
     assert (trial.after.outcome, mine.read_text(encoding="utf-8")) == ("finished", "mine")
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """Give a server of the user's, to whom nobody has come."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        yield listening
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+def test_nothing_goes_over_the_network(shell: InteractiveShell, server: socket.socket) -> None:
+    _, port = server.getsockname()
+    shell.run_cell(f"import socket, urllib.request\nport = {port}")
+    cell = """
+try:
+    urllib.request.urlopen(f"http://127.0.0.1:{port}")
+except OSError:
+    pass
+one, other = socket.socketpair()
+one.send(b"within")
+socket.getaddrinfo("localhost", 80)
+asked = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try:
+    asked.sendto(b"metric", ("127.0.0.1", port))
+except PermissionError:
+    assert other.recv(6) == b"within"
+one = 1
+"""
+    trial = unrun(shell, cell, ("one = 1", "one = 2"))
+    assert (trial.before.outcome, trial.before.message) == ("finished", "")
+    assert f"A trial does not use the network: 127.0.0.1:{port} was not reached." in trial.notes
+    trial = unrun(shell, "urllib.request.urlopen('https://pypi.org')\none = 1\n", ("= 1", "= 2"))
+    assert trial.before.outcome == "failed"
+    assert "have another cell load what this one needs: 'pypi.org'" in trial.before.message
+    assert "(in line 1)" in trial.before.message
 
 
 # ---- How a cell runs ----------------------------------------------------------------------------

@@ -151,6 +151,8 @@ class OommagicMagics(Magics):
         The numbers are those of the suggestions that were shown last, by %%oomprofile or %oomwhy.
         The cell runs as it is and as it would be, for the same few steps, in child processes
         with the same memory; what the notebook holds stays as it is, and so do its files.
+        What Python would reach over the network is refused: nothing is sent anywhere by it. Other
+        programs, and what TensorFlow itself reads or writes in cloud storage, are not held back.
         """
         shell: Shell = self.shell
         show_trial = tried.in_notebook if hasattr(shell, "kernel") else tried.in_terminal

@@ -3,11 +3,13 @@
 import ast
 import asyncio
 import gc
+import importlib
 import inspect
 import linecache
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -40,6 +42,8 @@ class CellWork:
     source: str
     own: tuple[str, ...]
     """Names whose arrays it changes or lets go of: they are in memory, and not in a file."""
+    submodules: tuple[str, ...]
+    """Modules that the cell reaches by the packages around them."""
     notebooks_folder: str
     budget: Budget
     room_bytes: int
@@ -62,6 +66,7 @@ def run(
     sys.path += [one for one in order["search_path"] if one not in sys.path]
     set_seed(_SEED)  # a dataset may draw when it is made
     world = _opened(open_parcel, work.own, Path(order["parcel"]).parent)
+    _import(work.submodules)
     writing = Writing(folder / "here", folder, is_held)
     writing.begin(Path(work.notebooks_folder))
     few = FewSteps(work.budget, lambda step: on_progress(f"step {step}"))
@@ -79,6 +84,13 @@ def _opened(open_parcel: Callable[[], Any], own: tuple[str, ...], sent: Path) ->
     world.update(__name__="__main__", display=_show_nothing, get_ipython=NoShell().get_ipython)
     world.update((name, _in_memory(world[name], sent)) for name in own)
     return world
+
+
+def _import(modules: Iterable[str]) -> None:
+    """Import what the kernel has; what cannot be, the cell may not need."""
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _in_memory(value: Any, sent: Path) -> Any:
@@ -167,9 +179,22 @@ class _Ending:
         failure = failure_of(error)
         if failure is not None:
             return _ran_out(run, failure), ()
-        if isinstance(error, HeldBackError) and run.steps:
-            return run, (f"The cell was ended where it would write {error.filename}.",)
+        held_back = _held_back(error)
+        if held_back is not None and run.steps:
+            end = f"{held_back.would} {held_back.filename}"
+            return run, (f"The cell was ended where it would {end}.",)
         return replace(run, outcome="failed", message=_words(error)), ()
+
+
+def _held_back(error: BaseException | None) -> HeldBackError | None:
+    """Find what was refused, which a library may have put into an error of its own."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, HeldBackError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _ran_out(run: TrialRun, failure: Failure) -> TrialRun:

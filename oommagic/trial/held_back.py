@@ -1,19 +1,25 @@
-"""Keeps a cell from writing files of the user's, and lets it write all the same.
+"""Keeps a cell from writing files of the user's and from the network; it writes all the same.
 
 It runs in a folder of ours that looks like the notebook's: real folders, and links in place of
 files. What it writes there is new, or takes the place of a link. Elsewhere nothing is written:
 what Python opens is refused with a sentence, what libraries open is refused by Linux, where it
 can (Landlock). Where it cannot, a library would write through a link: there are copies then.
+
+What is sent over the network cannot be taken back, and nobody can tell reading from writing there:
+what Python would connect to is refused. TensorFlow's own readers of cloud storage are left alone:
+refused, they would try again for minutes, and data come by them.
 """
 
 import errno
 import os
 import shutil
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +28,20 @@ from oommagic.trial.landlock import write_only_in
 _MOST_LINKS = 5000
 _LARGEST_COPY_BYTES = 1 << 28
 _SYSTEMS_OWN = tuple(map(Path, ("/dev", "/proc")))
+_OF_NETWORKS = (socket.AF_INET, socket.AF_INET6)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class HeldBackError(PermissionError):
     """A file would have been written that a trial must not write."""
+
+    would = "write"
+
+
+class NoNetworkError(HeldBackError):
+    """Something would have been reached over the network."""
+
+    would = "connect to"
 
 
 def hold_to(folder: Path) -> bool:
@@ -46,6 +61,8 @@ class Writing:
     """Whether the system keeps libraries from writing elsewhere."""
     written: dict[str, None] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
+    unreached: dict[str, None] = field(default_factory=dict)
+    """What the cell would have connected to."""
     missing: dict[str, None] = field(default_factory=dict)
     """Files of the notebook's folder that were too large to copy."""
 
@@ -62,6 +79,8 @@ class Writing:
         """Say what became of the cell's files."""
         if self.written:
             yield f"What the cell writes was put aside and is gone: {_listed(self.written)}."
+        if self.unreached:
+            yield f"A trial does not use the network: {_listed(self.unreached)} was not reached."
         if self.missing:
             yield (
                 "This system cannot keep libraries from writing the notebook's files: the trial "
@@ -113,6 +132,24 @@ class Writing:
         """Look at a link that is about to be made."""
         self._checked(target, _folder_of(folders))
 
+    def connected(self, link: Any, address: Any) -> None:
+        """Look at what is about to be reached by a socket; those within a machine have paths."""
+        if getattr(link, "family", None) in _OF_NETWORKS and isinstance(address, tuple):
+            self._keep_from(":".join(map(str, address[:2])))
+
+    def looked_up(self, host: Any, *_: Any) -> None:
+        """Look at a name whose address is asked for, which is clearer than its address."""
+        name = os.fsdecode(host) if isinstance(host, str | bytes) else ""
+        if name not in {"", "localhost", socket.gethostname()} and not _is_address(name):
+            self._keep_from(name)
+
+    def _keep_from(self, place: str) -> None:
+        self.unreached[place] = None
+        raise NoNetworkError(
+            errno.EACCES,
+            "a trial does not use the network: have another cell load what this one needs", place,
+        )  # fmt: skip
+
     def _checked(self, path: Any, base: Path | None = None) -> Path | None:
         """Give where a file stands, in the folder in which all may be written, or refuse it."""
         asked = Path(os.fsdecode(path))
@@ -139,6 +176,8 @@ _CHECKS: dict[str, Callable[..., None]] = {
     "os.rename": Writing.moved,
     "os.link": Writing.linked,
     "os.symlink": Writing.linked,
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), Writing.connected),
+    "socket.getaddrinfo": Writing.looked_up,
 }
 
 
@@ -191,6 +230,12 @@ def _put_aside(link: Path, *, keep: bool) -> None:
     link.unlink()
     if keep and source.is_file():
         shutil.copyfile(source, link)
+
+
+def _is_address(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(ip_address(name.partition("%")[0]))
+    return False
 
 
 def _folder_of(arguments: tuple[Any, ...]) -> Path | None:

@@ -2,7 +2,9 @@
 
 import ast
 import symtable
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
 
 from oommagic.cell import parse_quietly
 
@@ -24,6 +26,30 @@ def names_changed(source: str) -> frozenset[str]:
     for node in ast.walk(parse_quietly(source)):
         changed.update(_changed_by(node))
     return frozenset(changed)
+
+
+def submodules_used(source: str, namespace: Mapping[str, object]) -> frozenset[str]:
+    """Name the modules that a cell reaches by the packages around them: `urllib.request`.
+
+    A package is sent by its name, and does not import them by itself.
+    """
+    found: set[str] = set()
+    for node in ast.walk(parse_quietly(source)):
+        if isinstance(node, ast.Attribute):
+            found.update(_modules_in(node, namespace))
+    return frozenset(found)
+
+
+def _modules_in(chain: ast.expr, namespace: Mapping[str, object]) -> Iterator[str]:
+    parts: list[str] = []
+    while isinstance(chain, ast.Attribute):
+        parts.append(chain.attr)
+        chain = chain.value
+    package = namespace.get(chain.id) if isinstance(chain, ast.Name) else None
+    name = package.__name__ if isinstance(package, ModuleType) else ""
+    while name and parts and f"{name}.{parts[-1]}" in sys.modules:
+        name = f"{name}.{parts.pop()}"
+        yield name
 
 
 def _changed_by(node: ast.AST) -> Iterator[str]:

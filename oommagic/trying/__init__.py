@@ -23,7 +23,7 @@ from oommagic.tf.step_counts import Budget
 from oommagic.trial import cell_task, parent
 from oommagic.trial.cell_run import CellWork
 from oommagic.trial.cell_task import CellTask
-from oommagic.trial.needs import names_changed, names_needed
+from oommagic.trial.needs import names_changed, names_needed, submodules_used
 from oommagic.trial.outcomes import CellRun
 from oommagic.trial.parcel import pack_names
 from oommagic.trying.asked import (
@@ -125,7 +125,7 @@ class _Trying:
         own = tuple(name for name in names if name in changed)
         device = device_of(self.report)
         task = CellTask(
-            work=CellWork(sources[0], own, str(Path.cwd()), self.budget, self._room_bytes()),
+            work=self._work(sources, own),
             folder=str(folder),
             limit_bytes=None if device is None else device.limit_bytes,
             modules=tuple(name for name in parent.HEAVY if name in sys.modules),
@@ -133,6 +133,18 @@ class _Trying:
             timeout_s=self.timeout_s,
         )
         return task, (*about_datasets(packed.stood_in), *about_changed(own))
+
+    def _work(self, sources: Sequence[str], own: tuple[str, ...]) -> CellWork:
+        """Say what a run of the first of these cells is; modules are those that any of them has."""
+        used = (submodules_used(each, self.namespace) for each in sources)
+        return CellWork(
+            source=sources[0],
+            own=own,
+            submodules=tuple(sorted(frozenset[str]().union(*used))),
+            notebooks_folder=str(Path.cwd()),
+            budget=self.budget,
+            room_bytes=self._room_bytes(),
+        )
 
     def _room_bytes(self) -> int:
         """Give what the cell may take of the host, where a limit counted what it asked for.

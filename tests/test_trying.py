@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -362,6 +363,38 @@ def test_where_there_is_no_room_a_sentence_says_so(shell: InteractiveShell) -> N
             try_fixes(report, shell.user_ns, progress=_quiet)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_folder_that_is_gone_is_a_sentence(shell: InteractiveShell) -> None:
+    report = reported(shell, "one = 1\n", ("1", "2"))
+    Path("gone").mkdir()
+    os.chdir("gone")
+    Path("../gone").resolve().rmdir()
+    with pytest.raises(TrialError, match="The notebook's folder is gone"):
+        try_fixes(report, shell.user_ns, progress=_quiet)
+
+
+@linux_alone
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
+def test_on_a_disk_that_is_full_a_sentence_says_so(
+    shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for number in range(40):
+        Path(f"file-{number}").touch()
+    # There is room for what is sent, and not for a link to each file.
+    options = ["-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "none"]
+    if subprocess.run(["mount", *options, disk], check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a disk")
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    report = reported(shell, "one = 1\n", ("1", "2"))
+    try:
+        with pytest.raises(TrialError, match=r"No space left on device.*: make room there"):
+            try_fixes(report, shell.user_ns, progress=_quiet)
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 # ---- Files --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Self
 
-from oommagic.errors import OommagicError
+from oommagic.errors import OommagicError, TrialError
 from oommagic.measure.host import open_host_meter
 from oommagic.report import Failure, TrialRun
 from oommagic.tf import arena
@@ -26,6 +26,7 @@ from oommagic.tf.step_counts import Budget
 from oommagic.trial import guard
 from oommagic.trial.held_back import HeldBackError, Writing
 from oommagic.trial.outcomes import CellRun
+from oommagic.trial.parent import room_for_files
 from oommagic.trial.rebuild_data import NoShell
 
 FILENAME = "<the cell>"
@@ -68,7 +69,8 @@ def run(
     world = _opened(open_parcel, work.own, Path(order["parcel"]).parent)
     _import(work.submodules)
     writing = Writing(folder / "here", folder, is_held)
-    writing.begin(Path(work.notebooks_folder))
+    with room_for_files(folder, TrialError):
+        writing.begin(Path(work.notebooks_folder))
     few = FewSteps(work.budget, lambda step: on_progress(f"step {step}"))
     few.begin()
     set_seed(_SEED)

@@ -17,7 +17,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,6 +27,7 @@ from oommagic.trial.landlock import write_only_in
 
 _MOST_LINKS = 5000
 _LARGEST_COPY_BYTES = 1 << 28
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SYSTEMS_OWN = tuple(map(Path, ("/dev", "/proc")))
 _OF_NETWORKS = (socket.AF_INET, socket.AF_INET6)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -195,19 +196,29 @@ class _Mirror:
         waiting, entries = deque([(source, target)]), 0
         while waiting:
             folder, copy = waiting.popleft()
-            copy.mkdir(exist_ok=True)
-            with suppress(OSError):
-                for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-                    if Path(entry.path) == self._leave_out:
-                        continue
-                    entries += 1
-                    place = copy / entry.name
-                    if entry.is_dir(follow_symlinks=False) and entries < _MOST_LINKS:
-                        waiting.append((Path(entry.path), place))
-                    elif self._as_links:
-                        place.symlink_to(entry.path)
-                    else:
-                        self._copy(entry, place, entry.name)
+            with _unless_the_disk_is_full():
+                copy.mkdir(exist_ok=True)
+            for entry in self._entries(folder):
+                entries += 1
+                place = copy / entry.name
+                if entry.is_dir(follow_symlinks=False) and entries < _MOST_LINKS:
+                    waiting.append((Path(entry.path), place))
+                    continue
+                with _unless_the_disk_is_full():
+                    self._stand_in(entry, place)
+
+    def _entries(self, folder: Path) -> "list[os.DirEntry[str]]":
+        """List what is in a folder; of one that may not be read, nothing."""
+        with suppress(OSError), os.scandir(folder) as found:
+            entries = [one for one in found if Path(one.path) != self._leave_out]
+            return sorted(entries, key=lambda entry: entry.name)
+        return []
+
+    def _stand_in(self, entry: "os.DirEntry[str]", place: Path) -> None:
+        if self._as_links:
+            place.symlink_to(entry.path)
+        else:
+            self._copy(entry, place, entry.name)
 
     def _copy(self, entry: "os.DirEntry[str]", place: Path, name: str) -> None:
         """Copy a file, if there is room for it."""
@@ -217,6 +228,16 @@ class _Mirror:
             return
         self._room_bytes -= size
         shutil.copyfile(entry.path, place)
+
+
+@contextmanager
+def _unless_the_disk_is_full() -> Iterator[None]:
+    """Go on without what cannot be read or named; without room there would be no end of that."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
 
 
 def _put_aside(link: Path, *, keep: bool) -> None:

@@ -35,7 +35,8 @@ def _steps(thing: Any) -> Iterator[tuple[str, Any]]:
     # By its type: some objects only say that they are dictionaries.
     kind = type(thing)
     if issubclass(kind, dict):
-        yield from ((f"[{_key(key)}]", value) for key, value in dict.items(thing))
+        # Another thread of the user's may change it meanwhile.
+        yield from ((f"[{_key(key)}]", value) for key, value in list(dict.items(thing)))
     elif issubclass(kind, list | tuple):
         yield from ((f"[{index}]", value) for index, value in enumerate(_items(thing)))
     elif issubclass(kind, FunctionType):

@@ -141,7 +141,7 @@ class _Trying:
             source=sources[0],
             own=own,
             submodules=tuple(sorted(frozenset[str]().union(*used))),
-            notebooks_folder=str(Path.cwd()),
+            notebooks_folder=_notebooks_folder(),
             budget=self.budget,
             room_bytes=self._room_bytes(),
         )
@@ -170,6 +170,13 @@ def _folder() -> Iterator[Path]:
     finally:
         remove(folder)
         atexit.unregister(left_behind)
+
+
+def _notebooks_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        raise TrialError("The notebook's folder is gone: go to another one (%cd) first.") from None
 
 
 def _with(task: CellTask, source: str, budget: Budget) -> CellTask:

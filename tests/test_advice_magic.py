@@ -1,5 +1,6 @@
 """Suggestions, typed for in a real shell: after a profiled cell, after an error, in a new cell."""
 
+import re
 from typing import Any
 
 import pytest
@@ -61,7 +62,8 @@ told["nothing there"] = refused("oomfix", "1")
 
 WITHOUT_THE_MAGIC = """
 shell.run_cell("%%oomprofile -q\\nanother = 1")
-shell.run_cell("\\n\\nseen = 1\\nmodel.fit(x, y, batch_size=BATCH, verbose=0)")
+CELL = "def train(size=BATCH):\\n    model.fit(x, y, batch_size=size, verbose=0)\\ntrain()"
+shell.run_cell("\\n\\nseen = 1\\n" + CELL)
 shell.run_cell("%oomwhy")
 oommagic.why(MemoryError())  # which shows no suggestions
 shell.run_cell("%oomfix 1")
@@ -95,10 +97,11 @@ def test_suggestions_are_saved_with_their_report(told: dict[str, Any]) -> None:
 
 
 def test_a_cell_without_the_magic_gets_them_from_oomwhy() -> None:
-    *above, first, second = run_python(NOTEBOOK + WITHOUT_THE_MAGIC)["next"].splitlines()
-    assert (above, first) == (["", ""], "seen = 1")
-    assert "batch_size=BATCH" not in second
-    assert second.startswith("model.fit(x, y, batch_size=")
+    next_cell = run_python(NOTEBOOK + WITHOUT_THE_MAGIC)["next"]
+    *above, first, train, fit, call = next_cell.splitlines()
+    assert (above, first, call) == (["", ""], "seen = 1", "train()")
+    assert re.fullmatch(r"def train\(size=\d+\):", train)
+    assert fit == "    model.fit(x, y, batch_size=size, verbose=0)"
 
 
 def test_a_cell_that_is_well_gets_none(told: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from oommagic.report import HOST, LineUsage
 from oommagic.units import GIB, format_bytes
 
 _FEWEST_ROWS, _MOST_ROWS, _PIECES = 32, 4096, 8
+_PLAIN_ARGUMENTS = 2
+"""Of `predict` those without a name that each piece has alike: the data, and the batch size."""
 _COPIES = 2
 """How often `predict` has the array in memory beside itself."""
 
@@ -92,6 +94,9 @@ class PredictInPieces(Rule):
         Case("for part in parts:\n    k = model.predict(part)\n", _FULL),
         Case("outputs = model.predict(x)\n", _FULL),
         Case("k = model.predict(x).argmax()\n", _FULL),
+        Case("y = model.predict(x, steps=3)\n", _FULL),
+        Case("y = model.predict(x, 64, 1)\n", _FULL),
+        Case("y = model.predict(x, **options)\n", _FULL),
         Case("y = model.predict(x)\n"),
     )
 
@@ -124,13 +129,19 @@ def _whole(cell: TypedCell, here: Situation, call: ast.Call) -> _Whole | None:
     array = here.array(data.id) if isinstance(data, ast.Name) else None
     if array is None or not array.shape or not isinstance(data, ast.Name):
         return None
-    if cell.is_repeated(call) or cell.function_of(call) is not None:
+    if cell.is_repeated(call) or cell.function_of(call) is not None or not _is_of_all(call):
         return None
     outer = _argmax_of(cell, here, call)
     if outer is not None:
         return _Whole(call, outer, data.id)
     # Bound to one array: the model has one output.
     return _Whole(call, call, data.id) if here.array(bound_to(cell, call)) else None
+
+
+def _is_of_all(call: ast.Call) -> bool:
+    """Say whether all rows are predicted, as far as it shows: `steps` would count in each piece."""
+    named = {one.arg for one in call.keywords}
+    return len(call.args) <= _PLAIN_ARGUMENTS and named.isdisjoint({"steps", None})
 
 
 def _argmax_of(cell: TypedCell, here: Situation, call: ast.Call) -> ast.Call | None:

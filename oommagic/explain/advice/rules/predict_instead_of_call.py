@@ -52,6 +52,7 @@ class PredictInsteadOfCall(Rule):
         Case("p = model(x, training=True)\n", STEP_OF_96),
         Case("with tf.GradientTape() as tape:\n    p = model(x)\n", STEP_OF_96),
         Case("def step(x):\n    return model(x)\n", STEP_OF_96),
+        Case("p, q = model(x)\n", STEP_OF_96),
         Case("p = model(x)\n"),
     )
 
@@ -108,6 +109,8 @@ def _written(
     if isinstance(above, ast.Attribute) and above.attr == "numpy" and isinstance(outer, ast.Call):
         return outer, code
     tensorflow = here.module("tensorflow")
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Tuple | ast.List):
+        return None  # it has several outputs
     return None if tensorflow is None else (call, f"{tensorflow}.convert_to_tensor({code})")
 
 

@@ -1214,6 +1214,22 @@ PYTHON = (
         """,
     ),
     case(
+        "what a hot function held is gone when it returns",
+        """
+        import gc, time, weakref
+        class Held: ...
+        def work():
+            held = Held()
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                pass
+            return weakref.ref(held)
+        gc.disable()
+        work()() is None
+        """,
+        after="gc.enable()",
+    ),
+    case(
         "the garbage collector switched off",
         """
         import gc

@@ -241,9 +241,9 @@ class Recorder:
 
     def _look_at(self, threads: list[int]) -> None:
         """See where threads are whose lines are silenced."""
-        frames = sys._current_frames() if threads else {}  # noqa: SLF001 (no public way)
         for thread_id in threads:
-            frame = frames.get(thread_id)
+            # All frames in a variable of ours would hold themselves, and what the program's held.
+            frame = sys._current_frames().get(thread_id)  # noqa: SLF001 (no public way)
             while frame is not None and id(frame.f_code) not in self._places:
                 frame = frame.f_back
             if frame is not None:

@@ -7,6 +7,8 @@ from oommagic.ipython_cell import MagicLine
 from oommagic.magics import shown
 from oommagic.magics.cells import CellProfiler
 from oommagic.magics.commands import OommagicMagics, Shell
+from oommagic.magics.place import saying_in_place
+from oommagic.progress import say_elsewhere
 
 __all__ = ["OommagicMagics", "load", "open_shell", "unload"]
 
@@ -21,6 +23,8 @@ def load(shell: Shell) -> None:
     shell.events.register("pre_run_cell", profiler.before_cell)
     shell.events.register("post_run_cell", profiler.after_cell)
     shown.teach(shell.display_formatter)
+    # Written to a notebook's screen, it would leave an empty red box behind.
+    say_elsewhere(saying_in_place if hasattr(shell, "kernel") else None)
 
 
 def open_shell() -> Shell:
@@ -46,3 +50,4 @@ def unload(shell: Shell) -> None:
     for name in ("oombatch", "oomdevice", "oomfix", "oomtry", "oomwhy"):
         shell.magics_manager.magics["line"].pop(name, None)
     shown.forget(shell.display_formatter)
+    say_elsewhere(None)

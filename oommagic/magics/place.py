@@ -1,9 +1,13 @@
 """An output in a notebook that says how far something is, until the answer stands there."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 from uuid import uuid4
 
 from IPython.display import publish_display_data
+
+from oommagic.progress import Progress
 
 
 class Place:
@@ -22,7 +26,12 @@ class Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is not None and self._is_there:
+        if kind is not None:
+            self.empty()
+
+    def empty(self) -> None:
+        """Take away what was there."""
+        if self._is_there:
             self.show({"text/plain": ""})
 
     def say(self, text: str) -> None:
@@ -33,3 +42,11 @@ class Place:
         """Show this in place of what was there."""
         publish_display_data(bundle, transient=self._transient, update=self._is_there)
         self._is_there = True
+
+
+@contextmanager
+def saying_in_place(doing: str) -> Iterator[Progress]:
+    """Say how far something is, and leave nothing of it."""
+    with Place(doing) as place:
+        yield place.say
+        place.empty()

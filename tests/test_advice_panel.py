@@ -157,7 +157,8 @@ def test_any_suggestions_have_a_panel_that_can_be_saved(
 
 def test_where_widgets_are_missing_the_panel_points_at_the_report() -> None:
     bundle = panel(suggested())
-    assert bundle["text/plain"] == "A panel of the suggestions; the report has them, too."
+    words = "A panel of the suggestions, which the report has, too: a notebook shows it once it is "
+    assert bundle["text/plain"] == f"{words}trusted, or the cell has run."
     view = bundle["application/vnd.jupyter.widget-view+json"]
     assert isinstance(view, dict)
     assert view["model_id"]

@@ -57,6 +57,13 @@ def test_any_report_makes_a_harmless_page(report: Report) -> None:
     assert_harmless(render(report))
 
 
+def test_bars_are_as_long_in_a_notebook_that_jupyterlab_does_not_trust() -> None:
+    # Of a style it keeps lengths and shares, and no name of our own.
+    shares = re.findall(r"oom-bar [^>]*style='([^']*)'", render(failed_training()))
+    assert shares
+    assert all(re.fullmatch(r"background-size:[\d.]+% 17px", share) for share in shares)
+
+
 def test_a_page_fetches_nothing_and_runs_nothing() -> None:
     page = render(failed_training())
     assert not re.search(r"https?:|url\(|@import|javascript:|<script", page)

@@ -49,6 +49,12 @@ def test_any_report_has_a_widget_that_can_be_saved(report: Report) -> None:
     assert json.loads(json.dumps(state, allow_nan=False)).keys() == state.keys()
 
 
+def test_where_no_widget_is_shown_it_says_what_it_is() -> None:
+    words = "The run over time: a notebook shows it once it is trusted, or the cell has run."
+    shown, _ = DisplayFormatter().format(timeline(failed_training()))
+    assert shown["text/plain"] == words
+
+
 def test_a_lane_whose_only_reading_is_past_the_last_moment_is_left_out() -> None:
     lanes = (
         Lane("host", "bytes", (1.0, 2.0), (1.0, 2.0)),

@@ -15,5 +15,5 @@ def panel(
     """Give the panel; it is shown apart from the report, as a slider is from its plan."""
     from oommagic.show.widgets import advice, displayed
 
-    words = "A panel of the suggestions; the report has them, too."
-    return displayed(advice(findings, trials, measure, listen), words)
+    what = "A panel of the suggestions, which the report has, too"
+    return displayed(advice(findings, trials, measure, listen), what)

@@ -22,6 +22,8 @@ _MOST_MOMENTS = 300
 # JupyterLab takes the style sheet and the drawings away from a notebook that it does not trust:
 # the source must stay readable without the one, and the drawings' words out of the way.
 _SOURCE_STYLE = "text-align:left;white-space:pre;font-family:monospace"
+# Of a style it leaves plain lengths: a notebook with widgets brings the sheet along with them.
+_BAR_STYLE = "background-size:{:.1%} 17px"
 
 
 def render(report: Report, *, beside_panel: bool = False) -> str:
@@ -124,7 +126,7 @@ def _cells(row: Row, columns: Sequence[Column]) -> Iterator[str]:
         classes = [first, "oom-peak" if cell.is_peak else ""]
         if has_bar:
             classes += ["oom-bar", f"oom-{column.kind}"]
-        share = f" style='--oom-share:{cell.fraction:.1%}'" if has_bar else ""
+        share = f" style='{_BAR_STYLE.format(cell.fraction)}'" if has_bar else ""
         mark = "▲" if cell.is_peak else ""
         # A figure and its unit stay on one line, in whatever style.
         text = escape(cell.text).replace(" ", "\u00a0")

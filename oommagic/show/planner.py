@@ -22,4 +22,4 @@ def slider(forecast: Forecast, cards: Sequence[Card] = ()) -> dict[str, object]:
     """
     from oommagic.show.widgets import displayed, planner
 
-    return displayed(planner(forecast, cards), "A slider over batch sizes.")
+    return displayed(planner(forecast, cards), "A slider over batch sizes")

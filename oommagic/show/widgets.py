@@ -19,6 +19,9 @@ from oommagic.show.plan_state import planner_state
 _MOST_MOMENTS = 480
 _MOST_WORDS = 200
 
+_WHERE = "a notebook shows it once it is trusted, or the cell has run."
+"""JupyterLab shows no widget of a notebook that came from elsewhere."""
+
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 _HERE = files("oommagic.show")
@@ -32,6 +35,10 @@ class TimelineView(anywidget.AnyWidget):
     _css = _STYLE
 
     drawing = traitlets.Dict().tag(sync=True)
+
+    def __repr__(self) -> str:
+        """Say what it is, where it is not drawn."""
+        return f"The run over time: {_WHERE}"
 
 
 class PlannerView(anywidget.AnyWidget):
@@ -94,10 +101,10 @@ def advice(
     return panel
 
 
-def displayed(widget: anywidget.AnyWidget, words: str) -> dict[str, object]:
-    """Give the form in which a notebook displays a widget, and words where it can't."""
+def displayed(widget: anywidget.AnyWidget, what: str) -> dict[str, object]:
+    """Give the form in which a notebook displays a widget, and what it is where it can't."""
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    return {"text/plain": words, _VIEW: view}
+    return {"text/plain": f"{what}: {_WHERE}", _VIEW: view}
 
 
 def _drawing(drawn: DrawnTimeline) -> dict[str, object]:

@@ -29,9 +29,10 @@ function sentence(tag, className, words) {
   return made;
 }
 
-// Lines break between terms rather than in one.
+// Lines break between terms rather than in one, and begin with one.
 function termParts(terms) {
-  return terms.flatMap((words, i) => [...(i ? [" · "] : []), sentence("span", "", words)]);
+  const last = terms.length - 1;
+  return terms.flatMap((words, i) => [sentence("span", "", i < last ? `${words} ·` : words), " "]);
 }
 
 function fold(words, parts) {

@@ -52,7 +52,7 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 def _suggestion(one: Suggestion) -> Iterator[str]:
     mark = f" <span class='oom-mark'>{escape(one.mark)}</span>" if one.mark else ""
     yield f"<p class='oom-suggests'>{one.number}. {prose(one.title)}{mark}</p>"
-    yield f"<p class='oom-terms'>{' · '.join(map(_term, one.terms))}</p>"
+    yield f"<p class='oom-terms'>{_terms(one.terms)}</p>"
     yield f"<p>{prose(one.message)}</p>"
     if one.instead:
         yield f"<p>{escape(one.instead)}</p>"
@@ -67,9 +67,10 @@ def _suggestion(one: Suggestion) -> Iterator[str]:
         yield from _measured(one.trial)
 
 
-def _term(text: str) -> str:
-    # Lines break between terms rather than in one.
-    return f"<span>{prose(text)}</span>"
+def _terms(terms: Sequence[str]) -> str:
+    # Lines break between terms rather than in one, and begin with one.
+    said = [f"{one} ·" for one in terms[:-1]] + list(terms[-1:])
+    return " ".join(f"<span>{prose(one)}</span>" for one in said)
 
 
 def _diff_line(line: DiffLine) -> str:

@@ -40,6 +40,7 @@ def _suggestion_lines(one: Suggestion, room: int) -> Iterator[str]:
     yield from _indented(one.instead, room)
     yield from _diff_lines(one.diff, room)
     if one.trial:
+        yield ""
         yield from _measured_lines(one.trial, room)
 
 

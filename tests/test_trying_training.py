@@ -37,6 +37,7 @@ def make():
 ''')
 """
 
+AFTERWARDS = "An error ended the cell behind its training, which was not run in full:"
 FIT = """
 run("model = make()\\nweights = model.get_weights()\\nvalues = (x[:64], y[:64])")
 told["trials"] = tried('''
@@ -44,6 +45,7 @@ history = model.fit(
     x, y, batch_size=256, epochs=9, validation_data=values, verbose=2,
     callbacks=[keras.callbacks.CSVLogger("log.csv"), keras.callbacks.ModelCheckpoint("best.keras")],
 )
+last = history.history["loss"][7]
 ''', ("256", "64"), ("epochs=9", "epochs=8"), ("256", "4096 if True else 64"), run_first=False,
     steps=5)
 told["is_untouched"] = all((a == b).all() for a, b in zip(
@@ -71,6 +73,7 @@ def test_a_fit_is_compared_under_the_devices_limit_for_the_same_steps() -> None:
     assert smaller["notes"] == [
         "CSVLogger was left out: it writes files.",
         "ModelCheckpoint was left out: it writes files.",
+        f"{AFTERWARDS} IndexError: list index out of range (in line 6)",
     ]
     assert told["is_untouched"]
     assert told["files"] == []
@@ -85,6 +88,10 @@ model = make()
 told["trials"] = tried('''
 loss = model.train_on_batch(big, np.zeros(4096))
 ''', ("big, np.zeros(4096)", "big[:64], np.zeros(64)"), run_first=False)
+told["broken"] = tried('''
+history = model.fit(x, y, epochs=9, verbose=0)
+first = history.history["loss"][0]
+''', ("[0]", "[8]"), run_first=False, steps=2)
 """
 
 
@@ -97,6 +104,9 @@ def test_what_runs_out_does_so_in_the_child_and_the_fixed_cell_runs() -> None:
     assert trial["after"]["steps"] == 1
     assert trial["after"]["loss"] > 0
     assert 0 < trial["after"]["device_peak_bytes"] < 100 << 20
+    (broken,) = told["broken"]
+    assert (broken["before"]["outcome"], broken["after"]["outcome"]) == ("finished", "failed")
+    assert broken["after"]["message"] == "IndexError: list index out of range (in line 3)"
 
 
 LOOPS = """

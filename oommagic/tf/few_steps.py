@@ -45,6 +45,9 @@ class FewSteps:
         """Callbacks that were left out, by their classes' names."""
         self.has_cut = False
         """Whether a prediction was ended early."""
+        self.has_cut_training = False
+        self.has_failed = False
+        """Whether an error came out of a step or another call that is counted."""
         self.loss: object = None
         """What `fit` or `train_on_batch` said last."""
 
@@ -74,6 +77,11 @@ class FewSteps:
     def steps(self) -> int:
         """All steps so far, of whatever sort."""
         return sum(one.steps for one in (*self._training, *self._others))
+
+    @property
+    def changes_what_follows(self) -> bool:
+        """Whether the cell's other lines find less than they would: epochs, results, files."""
+        return self.has_cut_training or self.has_cut or bool(self.left_out)
 
     def new_count(self, *, is_training: bool) -> Count:
         """Begin to count the steps of one more call or loop."""
@@ -197,10 +205,14 @@ class FewSteps:
 
     def _within(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._depth += 1
+        is_done = False
         try:
-            return run(*args, **kwargs)
+            result = run(*args, **kwargs)
+            is_done = True
         finally:
             self._depth -= 1
+            self.has_failed |= not is_done
+        return result
 
 
 def _ends_early(keras: Any) -> Any:
@@ -221,7 +233,8 @@ def _ends_early(keras: Any) -> Any:
             self.count.end(max(1, batch + 1 - self.first))
             self.few.loss = (logs or {}).get("loss", self.few.loss)
             self.few.on_step(self.count.steps)
-            self.model.stop_training = self.model.stop_training or self.count.is_enough()
+            if self.count.is_enough():
+                self.few.has_cut_training = self.model.stop_training = True
 
         def on_test_begin(self, logs: Any = None) -> None:
             del logs

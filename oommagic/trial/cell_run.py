@@ -33,6 +33,7 @@ FILENAME = "<the cell>"
 _SEED = 1729
 _DEVICE = "CPU:0"
 _LONGEST_WORDS = 1000
+_AFTERWARDS = "An error ended the cell behind its training, which was not run in full: "
 _CUT = "A prediction was ended early: its results would take more in the end."
 
 
@@ -115,7 +116,7 @@ def _measured(work: CellWork, world: dict[str, Any], few: FewSteps, writing: Wri
     own_bytes, _ = meter.peek()
     caught = CaughtErrors(lambda: few.steps)
     caught.begin()
-    with _Ending(caught) as ending:
+    with _Ending(caught, few) as ending:
         _execute(_compiled(work.source), world)
     _, _, peak_bytes = meter.read()
     meter.close()
@@ -129,10 +130,11 @@ def _measured(work: CellWork, world: dict[str, Any], few: FewSteps, writing: Wri
         step_s=None if main is None else main.step_s,
         loss=loss_of(few.loss if few.loss is not None else world.get("loss")),
     )
-    run, notes = ending.told(run)
+    told = ending.told(run)
     left_out = [f"{name} was left out: it writes files." for name in few.left_out]
     cut = [_CUT] if few.has_cut else []
-    return CellRun(run, (*left_out, *cut, *writing.notes(), *notes), before_bytes)
+    notes = (*left_out, *cut, *writing.notes(), *told.notes)
+    return replace(told, notes=notes, before_bytes=before_bytes)
 
 
 def _compiled(source: str) -> CodeType:
@@ -158,8 +160,9 @@ async def _awaited(code: CodeType, world: dict[str, Any]) -> None:
 class _Ending:
     """Takes up whatever ends the cell."""
 
-    def __init__(self, caught: CaughtErrors) -> None:
+    def __init__(self, caught: CaughtErrors, few: FewSteps) -> None:
         self._caught = caught
+        self._few = few
         self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -172,20 +175,22 @@ class _Ending:
         self._error = error
         return not isinstance(error, OommagicError)
 
-    def told(self, run: TrialRun) -> tuple[TrialRun, tuple[str, ...]]:
+    def told(self, run: TrialRun) -> CellRun:
         """Say how the cell ended, with what it took."""
         error = self._error
         if error is None or isinstance(error, Enough):
             failure = self._caught.last() if self._caught.ended_it else None
-            return run if failure is None else _ran_out(run, failure), ()
+            return CellRun(run if failure is None else _ran_out(run, failure))
         failure = failure_of(error)
         if failure is not None:
-            return _ran_out(run, failure), ()
-        held_back = _held_back(error)
+            return CellRun(_ran_out(run, failure))
+        held_back, words = _held_back(error), _words(error)
         if held_back is not None and run.steps:
             end = f"{held_back.would} {held_back.filename}"
-            return run, (f"The cell was ended where it would {end}.",)
-        return replace(run, outcome="failed", message=_words(error)), ()
+            return CellRun(run, (f"The cell was ended where it would {end}.",))
+        if run.steps and self._few.changes_what_follows and not self._few.has_failed:
+            return CellRun(run, (_AFTERWARDS + words,), ended_by=words)
+        return CellRun(replace(run, outcome="failed", message=words))
 
 
 def _held_back(error: BaseException | None) -> HeldBackError | None:

@@ -62,6 +62,8 @@ class CellRun:
     notes: tuple[str, ...] = ()
     before_bytes: int | None = None
     """What was in use on the device before the cell."""
+    ended_by: str = ""
+    """The error that ended the cell behind its training, which may come of that having been cut."""
 
 
 Result = Finished | Raised | RanOut | Died | TimedOut

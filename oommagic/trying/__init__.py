@@ -104,7 +104,7 @@ class _Trying:
     def _trial(
         self, change: Change, before: CellRun, after: CellRun, notes: Sequence[str]
     ) -> Trial:
-        device = device_of(self.report)
+        device, after = device_of(self.report), _as_compared(before, after)
         return Trial(
             numbers=change.numbers,
             rules=tuple(finding.rule for finding in change.findings),
@@ -181,6 +181,14 @@ def _notebooks_folder() -> str:
 
 def _with(task: CellTask, source: str, budget: Budget) -> CellTask:
     return replace(task, work=replace(task.work, source=source, budget=budget))
+
+
+def _as_compared(before: CellRun, after: CellRun) -> CellRun:
+    """Blame the change for an error behind the training that the cell as it is does not have."""
+    if not after.ended_by or before.ended_by or before.run.outcome != "finished":
+        return after
+    run = replace(after.run, outcome="failed", message=after.ended_by)
+    return replace(after, run=run, notes=())
 
 
 def _same_steps(before: TrialRun, budget: Budget) -> Budget:

@@ -114,6 +114,15 @@ def test_a_trial_that_ran_out_says_where_and_promises_no_difference() -> None:
     assert "As it is: OOM when allocating 300 MB." in trial.notes
 
 
+def test_where_a_trial_ran_out_is_not_told_in_tensorflows_words() -> None:
+    words = "OOM when allocating tensor with shape[512,10] and type float"
+    place = "on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
+    trial = replace(rescued(), before=replace(rescued().before, message=f"{words} {place}"))
+    shown = said(trial).front[0].trial
+    assert shown is not None
+    assert f"As it is: {words}" in shown.notes
+
+
 def test_safety_is_said_in_words_and_how_results_change() -> None:
     batch, half, _, to_file, _ = said().front
     assert "changes results" in batch.terms

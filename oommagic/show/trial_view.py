@@ -1,5 +1,6 @@
 """What a trial showed, in words: the peaks, the time per step and the loss, before and after."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,9 @@ from oommagic.show.characters import label, visible
 from oommagic.units import format_bytes, format_range, format_seconds
 
 HEADS = ("as it is", "with the change")
+
+# Where TensorFlow's message says that it ran out: the figures say it in a reader's words.
+_PLACE = re.compile(r" on /job:\S+ by allocator \S+")
 
 _OUTCOMES = {
     "finished": "finished",
@@ -155,7 +159,7 @@ def _notes(trial: Trial, saving: Saving | None) -> Iterator[str]:
         yield f"Predicted was a saving of about {about(saving)}."
     for head, run in zip(HEADS, (trial.before, trial.after), strict=True):
         if run.message:
-            yield f"{head.capitalize()}: {run.message}"
+            yield f"{head.capitalize()}: {_PLACE.sub('', run.message)}"
     yield from trial.notes
 
 

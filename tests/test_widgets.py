@@ -110,6 +110,14 @@ def test_pointing_at_a_moment_says_what_stood_and_ran_then(browser: Any) -> None
 
 
 @pytest.mark.browser
+def test_lanes_have_room_on_a_narrow_page(browser: Any) -> None:
+    page = opened_widget(browser, timeline(failed_training()), ("drawing",), 240)
+    widths = page.locator(".oom-plot").evaluate_all("(all) => all.map((one) => one.clientWidth)")
+    assert min(widths) > 100
+    assert page.locator(".oom-lane").first.is_visible()
+
+
+@pytest.mark.browser
 def test_the_keyboard_moves_the_cursor_and_a_reader_hears_it(browser: Any) -> None:
     page = shown(browser, failed_training())
     slider = page.get_by_role("slider", name="moment of the run")

@@ -141,7 +141,22 @@ for (a, b), number in pairs:
     seen.append(loss)
 raise AssertionError("the loop goes on")
 ''', ("0.5", "0.25"), run_first=False, steps=6)
+run('''
+with tf.io.TFRecordWriter("records") as file:
+    for one in (b"a", b"b", b"c"):
+        file.write(one)
+records = tf.data.TFRecordDataset("records").batch(2)
+ranges = tf.data.Dataset.range(1, 3).interleave(lambda n: tf.data.Dataset.range(n))
+ones = tf.data.Dataset.range(1, 3).flat_map(lambda n: tf.data.Dataset.from_tensors(n).repeat(n))
+ended = tf.data.Dataset.from_generator(lambda: iter([1.0]), output_signature=tf.TensorSpec(()))
+writer = tf.summary.create_file_writer("logs")
+''')
 told["predicted"] = tried('''
+with writer.as_default():
+    tf.summary.write("a", 1.0, step=1)
+assert [one.numpy().tolist() for one in records] == [[b"a", b"b"], [b"c"]]
+assert [[int(one) for one in some] for some in (ranges, ones)] == [[0, 0, 1], [1, 2, 2]]
+assert sum(len(one) for one in ended.batch(1000)) > 1
 out = model.predict(x, batch_size=32, verbose=0)
 for number in range(9):
     with tf.GradientTape() as tape:

@@ -11,6 +11,8 @@ from oommagic.errors import CannotTravelError
 from oommagic.trial import rebuild_data
 
 _Recipe = Callable[[Any], tuple[Any, ...]]
+_RECORDS = "TFRecordDatasetV2"
+_OF_RECORDS = ("_filenames", "_compression_type", "_buffer_size", "_num_parallel_reads")
 _PARTS = ("_input_dataset", "_datasets", "_dataset_to_concatenate")
 
 
@@ -18,12 +20,12 @@ def told(dataset: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
     """Give a function and arguments that make a dataset anew; None where that is not known."""
     name = type(dataset).__name__
     recipe = _RECIPES.get(name)
-    if recipe is None:
-        return None
     try:
+        if name == _RECORDS:
+            return rebuild_data.records, tuple(getattr(dataset, each) for each in _OF_RECORDS)
         if name == "CacheDataset" and _plain(dataset._filename):  # noqa: SLF001
             return rebuild_data.cached_in_file, (dataset._input_dataset,)  # noqa: SLF001
-        return rebuild_data.made, recipe(dataset)
+        return None if recipe is None else (rebuild_data.made, recipe(dataset))
     except AttributeError:  # another TensorFlow
         return None
 
@@ -118,6 +120,18 @@ def _function(attribute: str) -> Callable[[Any], Any]:
     return lambda dataset: getattr(dataset, attribute)._func  # noqa: SLF001
 
 
+def _users_function(attribute: str) -> Callable[[Any], Any]:
+    """Give the user's function; TensorFlow's, as `from_generator` has them, do not travel."""
+
+    def function(dataset: Any) -> Any:
+        found = _function(attribute)(dataset)
+        if getattr(found, "__module__", "").startswith("tensorflow."):
+            raise AttributeError(attribute)
+        return found
+
+    return function
+
+
 def _calls(dataset: Any) -> Any:
     return dataset._num_parallel_calls  # noqa: SLF001
 
@@ -130,6 +144,11 @@ def _drops(dataset: Any) -> Any:
     return dataset._drop_remainder  # noqa: SLF001
 
 
+_INTERLEAVING = {
+    "map_func": _users_function("_map_func"),
+    "cycle_length": lambda dataset: dataset._cycle_length,  # noqa: SLF001
+    "block_length": lambda dataset: dataset._block_length,  # noqa: SLF001
+}
 _RECIPES: dict[str, _Recipe] = {
     "_TensorSliceDataset": _of_tensors("from_tensor_slices"),
     "_TensorDataset": _of_tensors("from_tensors"),
@@ -143,6 +162,11 @@ _RECIPES: dict[str, _Recipe] = {
     "_MapDataset": _called("map", map_func=_function("_map_func")),
     "_ParallelMapDataset": _called(
         "map", map_func=_function("_map_func"), num_parallel_calls=_calls
+    ),
+    "_FlatMapDataset": _called("flat_map", map_func=_users_function("_map_func")),
+    "_InterleaveDataset": _called("interleave", **_INTERLEAVING),
+    "_ParallelInterleaveDataset": _called(
+        "interleave", **_INTERLEAVING, num_parallel_calls=_calls
     ),
     "_FilterDataset": _called("filter", predicate=_function("_predicate")),
     "_ShuffleDataset": _called("shuffle", "_buffer_size", reshuffle_each_iteration=_reshuffles),

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_MANY = 100_000
+
 
 def made(before: Any, method: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Make a dataset by a method of another one, or from nothing."""
@@ -18,14 +20,23 @@ def cached_in_file(before: Any) -> Any:
     return before.cache(str(Path(tempfile.mkdtemp()) / "cache"))
 
 
+def records(filenames: Any, *options: Any) -> Any:
+    """Make a dataset that reads files of records."""
+    import tensorflow as tf
+
+    return tf.data.TFRecordDataset(filenames, *options)
+
+
 def made_up(specs: Any, count: int) -> Any:
-    """Make a dataset of zeros; without a known number of elements there is no end of them."""
+    """Make a dataset of zeros: endless if the other one is, and long if that is not known."""
     import tensorflow as tf
 
     def zeros(spec: Any) -> Any:
         return tf.zeros(spec.shape, spec.dtype) if spec.dtype != tf.string else _texts(spec)
 
     dataset = tf.data.Dataset.from_tensors(tf.nest.map_structure(zeros, specs))
+    if count == tf.data.UNKNOWN_CARDINALITY:  # a loop over all of them must have an end
+        count = _MANY
     return dataset.repeat(count if count >= 0 else None)
 
 
@@ -33,6 +44,13 @@ def _texts(spec: Any) -> Any:
     import tensorflow as tf
 
     return tf.fill(spec.shape, "")
+
+
+def no_writer() -> Any:
+    """Make what takes summaries and writes them nowhere."""
+    import tensorflow as tf
+
+    return tf.summary.create_noop_writer()
 
 
 def idle_callback() -> Any:

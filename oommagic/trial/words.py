@@ -34,7 +34,6 @@ _OPTIONS = {
 }
 _CONFIG = "tensorflow.python.framework.config"
 _OF_ITS_PROCESS = ("resource", "variant")
-_ELSEWHERE = "it is this process's own. Have the function that uses it make it."
 
 
 class Packing(Protocol):
@@ -54,6 +53,15 @@ class Packing(Protocol):
 
     def stood_in_for(self, dataset: Any) -> None:
         """Take note of a dataset in whose place another one goes."""
+
+
+def _elsewhere(packing: Packing) -> str:
+    """Say why something cannot travel that only one process has."""
+    return f"it is this process's own. Have the {_user(packing)} make it."
+
+
+def _user(packing: Packing) -> str:
+    return "cell" if packing.is_for_cell else "function that uses it"
 
 
 class Call:
@@ -162,9 +170,9 @@ def _variable(thing: Any, packing: Packing) -> Reduced:
 
 def _tensor(thing: Any, packing: Packing) -> Reduced:
     if thing.dtype.name in _OF_ITS_PROCESS:
-        raise CannotTravelError(f"a {thing.dtype.name} of TensorFlow", _ELSEWHERE)
+        raise CannotTravelError(f"a {thing.dtype.name} of TensorFlow", _elsewhere(packing))
     if not hasattr(thing, "numpy"):
-        raise CannotTravelError("a tensor of a graph", _ELSEWHERE)
+        raise CannotTravelError("a tensor of a graph", _elsewhere(packing))
     # On a cell's device a tensor takes what it took on the kernel's.
     by_values = rebuild.computed if packing.is_for_cell else rebuild.tensor
     made, *arguments = _told(thing, packing, by_values)
@@ -253,10 +261,9 @@ def _of_this_process(thing: Any, packing: Packing) -> Reduced:
 
 
 def _generator(thing: Any, packing: Packing) -> Reduced:
-    who = "cell" if packing.is_for_cell else "function that uses it"
     raise CannotTravelError(
         f"the {type(thing).__name__} {thing.__name__}",
-        f"it has begun here. Have the {who} make it.",
+        f"it has begun here. Have the {_user(packing)} make it.",
     )
 
 
@@ -270,6 +277,11 @@ def _keeping_results(thing: Any, _: Packing) -> Reduced | None:
 def _writing_callback(_thing: Any, packing: Packing) -> Reduced | None:
     """Tell a callback that writes files as one that does nothing: it would be left out."""
     return (rebuild_data.idle_callback, ()) if packing.is_for_cell else None
+
+
+def _summary_writer(thing: Any, packing: Packing) -> Reduced:
+    """Tell what writes TensorBoard's files as one that writes none."""
+    return (rebuild_data.no_writer, ()) if packing.is_for_cell else _emptied(thing, packing)
 
 
 def _shell(_thing: Any, packing: Packing) -> Reduced | None:
@@ -287,16 +299,15 @@ def _masked_array(thing: Any, _: Packing) -> Reduced | None:
     return (kind, (thing.data, thing.mask)) if type(thing) is kind else None
 
 
-def _running(thing: Any, _: Packing) -> Reduced:
-    raise CannotTravelError(f"a {type(thing).__name__}", _ELSEWHERE)
+def _running(thing: Any, packing: Packing) -> Reduced:
+    raise CannotTravelError(f"a {type(thing).__name__}", _elsewhere(packing))
 
 
 def _file(thing: Any, packing: Packing) -> Reduced:
     for name in ("stdout", "stderr"):
         if any(thing is screen for screen in (getattr(sys, name), getattr(sys, f"__{name}__"))):
             return getattr, (sys, name)
-    who = "cell" if packing.is_for_cell else "function that uses it"
-    raise CannotTravelError("an open file", f"have the {who} open it.")
+    raise CannotTravelError("an open file", f"have the {_user(packing)} open it.")
 
 
 def _reference(thing: Any, _: Packing) -> Reduced:
@@ -347,6 +358,7 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("keras.src.ops.node", "Node", _emptied),
     ("keras", "KerasTensor", _emptied),
     ("keras.src.utils.backend_utils", "DynamicBackend", _emptied),
+    ("tensorflow", "summary.SummaryWriter", _summary_writer),
     (f"{_TRACKABLE}.base", "Trackable", _emptied),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
     ("numpy.ma", "MaskedArray", _masked_array),

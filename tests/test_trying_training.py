@@ -1,5 +1,7 @@
 """Trials of cells that train, from a real shell with a training device."""
 
+import re
+
 import pytest
 from children import ROOT, run_python
 
@@ -92,6 +94,10 @@ told["broken"] = tried('''
 history = model.fit(x, y, epochs=9, verbose=0)
 first = history.history["loss"][0]
 ''', ("[0]", "[8]"), run_first=False, steps=2)
+told["many"] = tried('''
+for _ in range(1 << 30):
+    model.fit(x, y, verbose=0)
+''', ("model.fit(x, y", "model.fit(x, y, 64"), run_first=False, steps=2, timeout_s=30)
 """
 
 
@@ -104,6 +110,10 @@ def test_what_runs_out_does_so_in_the_child_and_the_fixed_cell_runs() -> None:
     assert trial["after"]["steps"] == 1
     assert trial["after"]["loss"] > 0
     assert 0 < trial["after"]["device_peak_bytes"] < 100 << 20
+    (many,) = told["many"]
+    assert (many["before"]["outcome"], many["after"]["outcome"]) == ("finished", "finished")
+    (note,) = many["notes"]
+    assert re.fullmatch(r"The cell was ended after \d+ calls of `fit`: there were more .*", note)
     (broken,) = told["broken"]
     assert (broken["before"]["outcome"], broken["after"]["outcome"]) == ("finished", "failed")
     assert broken["after"]["message"] == "IndexError: list index out of range (in line 3)"
@@ -150,10 +160,12 @@ ranges = tf.data.Dataset.range(1, 3).interleave(lambda n: tf.data.Dataset.range(
 ones = tf.data.Dataset.range(1, 3).flat_map(lambda n: tf.data.Dataset.from_tensors(n).repeat(n))
 ended = tf.data.Dataset.from_generator(lambda: iter([1.0]), output_signature=tf.TensorSpec(()))
 writer = tf.summary.create_file_writer("logs")
+checkpoint = tf.train.Checkpoint(model=model)
 ''')
 told["predicted"] = tried('''
 with writer.as_default():
     tf.summary.write("a", 1.0, step=1)
+checkpoint.restore(checkpoint.save("saved")).assert_consumed()
 assert [one.numpy().tolist() for one in records] == [[b"a", b"b"], [b"c"]]
 assert [[int(one) for one in some] for some in (ranges, ones)] == [[0, 0, 1], [1, 2, 2]]
 assert sum(len(one) for one in ended.batch(1000)) > 1

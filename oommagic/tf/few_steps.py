@@ -45,6 +45,11 @@ class FewSteps:
         """Callbacks that were left out, by their classes' names."""
         self.has_cut = False
         """Whether a prediction was ended early."""
+        self.fits = 0
+        """How often the cell called `fit`."""
+        self.has_cut_fits = False
+        """Whether there would have been more calls of it."""
+        self._first_fit_s = 0.0
         self.has_cut_training = False
         self.has_failed = False
         """Whether an error came out of a step or another call that is counted."""
@@ -96,6 +101,8 @@ class FewSteps:
 
         @functools.wraps(run)
         def shortened(*args: Any, **kwargs: Any) -> Any:
+            if name == "fit" and not self._depth:
+                self._begin_fit()
             bound = signature.bind(*args, **kwargs)
             given = bound.arguments.get("callbacks")
             is_list = hasattr(given, "callbacks")  # one of Keras's own
@@ -106,6 +113,16 @@ class FewSteps:
             return self._within(run, *bound.args, **bound.kwargs)
 
         return shortened
+
+    def _begin_fit(self) -> None:
+        """Count one more `fit`, or end the cell in its place: a loop may have hundreds."""
+        now_s, budget = time.perf_counter(), self._budget
+        self._first_fit_s = self._first_fit_s or now_s
+        is_late = now_s - self._first_fit_s > budget.fits_s
+        if self.fits >= budget.fits > 0 or (is_late and not budget.fits):
+            self.has_cut_fits = True
+            raise Enough
+        self.fits += 1
 
     def _with(self, given: Any, ours: Any, *, is_list: bool) -> Any:
         if is_list:

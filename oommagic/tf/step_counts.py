@@ -11,6 +11,10 @@ class Budget:
     at_least: int
     most: int
     seconds: float
+    fits_s: float = 60.0
+    """A call of `fit` that would begin later than this after the first one ends the cell."""
+    fits: int = 0
+    """So many calls of `fit` there are, however long they take; 0 for as many as time allows."""
 
 
 class Count:

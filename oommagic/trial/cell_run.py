@@ -133,8 +133,14 @@ def _measured(work: CellWork, world: dict[str, Any], few: FewSteps, writing: Wri
     told = ending.told(run)
     left_out = [f"{name} was left out: it writes files." for name in few.left_out]
     cut = [_CUT] if few.has_cut else []
-    notes = (*left_out, *cut, *writing.notes(), *told.notes)
-    return replace(told, notes=notes, before_bytes=before_bytes)
+    if few.has_cut_fits:
+        cut.append(f"The cell was ended after {few.fits} calls of `fit`: there were more to come.")
+    return replace(
+        told,
+        notes=(*left_out, *cut, *writing.notes(), *told.notes),
+        before_bytes=before_bytes,
+        fits=few.fits if few.has_cut_fits else 0,
+    )
 
 
 def _compiled(source: str) -> CodeType:

@@ -62,6 +62,8 @@ class CellRun:
     notes: tuple[str, ...] = ()
     before_bytes: int | None = None
     """What was in use on the device before the cell."""
+    fits: int = 0
+    """After how many calls of `fit` the cell was ended; 0 where it was not."""
     ended_by: str = ""
     """The error that ended the cell behind its training, which may come of that having been cut."""
 

@@ -87,6 +87,14 @@ def empty_object(kind: type) -> Any:
     return object.__new__(kind)
 
 
+def empty_checkpoint(kind: Any) -> Any:
+    """Make a checkpoint without what it saves; TensorFlow takes the time when it makes one."""
+    import tensorflow as tf
+
+    tf.train.Checkpoint()
+    return empty_object(kind)
+
+
 def empty_collection(kind: type) -> Any:
     """Make one of Keras's own lists, dictionaries or sets."""
     return kind()

@@ -133,6 +133,11 @@ def _state_of(thing: Any) -> dict[str, Any]:
     return kept
 
 
+def _checkpoint(thing: Any, packing: Packing) -> Reduced:
+    packing.later(thing, None, _state_of(thing))
+    return rebuild.empty_checkpoint, (type(thing),)
+
+
 def _is_keras_wrapper(value: object) -> bool:
     """Say whether Keras put this around a layer's method, which it does for each new layer."""
     return isinstance(value, FunctionType) and value.__code__.co_qualname.startswith(
@@ -359,6 +364,7 @@ _WORDS: tuple[tuple[str, str, Word], ...] = (
     ("keras", "KerasTensor", _emptied),
     ("keras.src.utils.backend_utils", "DynamicBackend", _emptied),
     ("tensorflow", "summary.SummaryWriter", _summary_writer),
+    ("tensorflow", "train.Checkpoint", _checkpoint),
     (f"{_TRACKABLE}.base", "Trackable", _emptied),
     ("IPython.core.interactiveshell", "InteractiveShell", _shell),
     ("numpy.ma", "MaskedArray", _masked_array),

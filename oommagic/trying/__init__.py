@@ -17,7 +17,7 @@ from types import FunctionType, MethodType
 
 from oommagic.errors import TrialError
 from oommagic.progress import Progress, saying
-from oommagic.report import Trial, TrialRun
+from oommagic.report import Trial
 from oommagic.tf.folders import new_folder, remove
 from oommagic.tf.step_counts import Budget
 from oommagic.trial import cell_task, parent
@@ -60,7 +60,7 @@ def try_fixes(  # noqa: PLR0913 (each is something that a user may say)
     and more if they are quick. An executor of `concurrent.futures` runs them where it will.
     """
     changes = changes_asked(report, numbers)
-    trying = _Trying(report, namespace, changes, budget_of(steps), timeout_s, executor)
+    trying = _Trying(report, namespace, changes, budget_of(steps, timeout_s), timeout_s, executor)
     if executor is None and _ONE_AT_A_TIME.locked():
         raise TrialError("Another trial is running, and both would take longer: try it afterwards.")
     one_at_a_time = _ONE_AT_A_TIME if executor is None else nullcontext()
@@ -86,7 +86,7 @@ class _Trying:
         say("packing what the cell uses")
         task, notes = self._task((source, *sources), folder)
         (before,) = run_all([("the cell as it is", task)], self.executor, say)
-        budget = _same_steps(before.run, self.budget)
+        budget = _same_steps(before, self.budget)
         after = [
             (change.title, _with(task, text, budget))
             for change, text in zip(self.changes, sources, strict=True)
@@ -191,11 +191,11 @@ def _as_compared(before: CellRun, after: CellRun) -> CellRun:
     return replace(after, run=run, notes=())
 
 
-def _same_steps(before: TrialRun, budget: Budget) -> Budget:
+def _same_steps(before: CellRun, budget: Budget) -> Budget:
     """Ask for as many steps as there were before; where that ran out, for the fewest."""
-    steps = before.steps if before.outcome == "finished" else 0
+    steps = before.run.steps if before.run.outcome == "finished" else 0
     steps = max(steps, 0) or budget.at_least
-    return Budget(steps, steps, 0.0)
+    return replace(budget, at_least=steps, most=steps, seconds=0.0, fits=before.fits)
 
 
 def _is_users(name: str, namespace: Mapping[str, object]) -> bool:

@@ -1,7 +1,7 @@
 """What a trial is asked for: which changes of which cell, for how many steps, on which device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Protocol
 
@@ -12,6 +12,8 @@ from oommagic.explain.advice.numbered import fix_numbered
 from oommagic.report import DeviceMemory, Finding, HostMemory
 from oommagic.tf.step_counts import Budget
 
+_FOR_FITS = 0.1
+"""Of the time that a run has: what a loop of `fit` may take before the last one begins."""
 _A_FEW = Budget(at_least=4, most=50, seconds=3.0)
 
 
@@ -80,13 +82,12 @@ def text_of(report: Advised) -> str:
     return dedent(report.source)
 
 
-def budget_of(steps: int | None) -> Budget:
-    """Say how many steps each run has."""
-    if steps is None:
-        return _A_FEW
-    if steps < 1:
+def budget_of(steps: int | None, timeout_s: float) -> Budget:
+    """Say how many steps each run has, and how long a loop of `fit` may go on."""
+    if steps is not None and steps < 1:
         raise UsageError("A trial takes one step or more.")
-    return Budget(steps, steps, 0.0)
+    budget = _A_FEW if steps is None else Budget(steps, steps, 0.0)
+    return replace(budget, fits_s=timeout_s * _FOR_FITS)
 
 
 def python_of(typed: str) -> tuple[str, tuple[str, ...]]:

@@ -270,6 +270,16 @@ assert (fibonacci(30), fibonacci.cache_parameters()["maxsize"]) == (832040, 7)
     assert trial.after.outcome == "finished"
 
 
+def test_a_name_that_stands_in_a_text_alone_is_said_to_be_missing(shell: InteractiveShell) -> None:
+    shell.run_cell("hidden = 3")
+    trial = tried(shell, "assert eval('hidden + 1') == 4\none = 1\n", ("one = 1", "one = 2"))
+    assert trial.after.message == "NameError: name 'hidden' is not defined (in line 1)"
+    (note,) = trial.notes
+    assert note.startswith("hidden is in the notebook, but was not sent: ")
+    trial = unrun(shell, "hidden\nassert eval('hidden + 1') == 4\n", ("4", "2 * 2"))
+    assert (trial.after.outcome, trial.notes) == ("finished", ())
+
+
 def test_texts_and_masked_arrays_come_as_they_are(shell: InteractiveShell) -> None:
     shell.run_cell("""
 import numpy as np

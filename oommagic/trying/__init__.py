@@ -35,7 +35,13 @@ from oommagic.trying.asked import (
     python_of,
     text_of,
 )
-from oommagic.trying.notes import about_changed, about_datasets, about_device, about_magics
+from oommagic.trying.notes import (
+    about_changed,
+    about_datasets,
+    about_device,
+    about_magics,
+    about_missing,
+)
 from oommagic.trying.runs import run_all
 
 TIMEOUT_S = 600.0
@@ -105,13 +111,14 @@ class _Trying:
         self, change: Change, before: CellRun, after: CellRun, notes: Sequence[str]
     ) -> Trial:
         device, after = device_of(self.report), _as_compared(before, after)
+        missing = about_missing((before.run, after.run), self.namespace)
         return Trial(
             numbers=change.numbers,
             rules=tuple(finding.rule for finding in change.findings),
             before=before.run,
             after=after.run,
             limit_bytes=None if device is None else device.limit_bytes,
-            notes=tuple(dict.fromkeys((*notes, *before.notes, *after.notes))),
+            notes=tuple(dict.fromkeys((*notes, *before.notes, *after.notes, *missing))),
         )
 
     def _task(self, sources: Sequence[str], folder: Path) -> tuple[CellTask, tuple[str, ...]]:

@@ -1,13 +1,15 @@
 """What is said beside the figures of a trial: what was left out, or is not as in the notebook."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from oommagic.report import DeviceMemory
+from oommagic.report import DeviceMemory, TrialRun
 from oommagic.units import format_bytes
 
 _WORTH_SAYING = 0.05
 """Of the device's memory."""
 _MOST_NAMES_SAID = 4
+_MISSING = re.compile(r"\bname '(?P<name>\w+)' is not defined")
 
 
 def about_device(device: DeviceMemory | None, before_bytes: int) -> Iterator[str]:
@@ -41,6 +43,17 @@ def about_datasets(names: Sequence[str]) -> Iterator[str]:
             f"In place of {name}, whose making cannot be sent, zeros of the same shapes came: "
             "the loss says nothing."
         )
+
+
+def about_missing(runs: Sequence[TrialRun], namespace: Mapping[str, object]) -> Iterator[str]:
+    """Say which names a run lacked that the notebook has: a cell's text may have them hidden."""
+    for run in runs:
+        missing = _MISSING.search(run.message)
+        if missing is not None and missing["name"] in namespace:
+            yield (
+                f"{missing['name']} is in the notebook, but was not sent: the cell does not name "
+                "it, or only within a text. A line with its name alone sends it."
+            )
 
 
 def about_changed(names: Sequence[str]) -> Iterator[str]:

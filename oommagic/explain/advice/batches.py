@@ -65,10 +65,10 @@ def sizes_that_ran(cell: TypedCell, here: Situation) -> tuple[BatchSize, ...]:
 
 
 def resized(cell: TypedCell, sizes: Sequence[BatchSize], batch: int) -> tuple[Edit, ...]:
-    """Write another size in these places; several may have it from one name."""
+    """Write another size in these places, all or none; several may have it from one name."""
     places = dict.fromkeys(size.written for size in sizes)
-    edits = (_resized(cell, place, str(batch)) for place in places)
-    return tuple(edit for edit in edits if edit is not None)
+    edits = [_resized(cell, place, str(batch)) for place in places]
+    return () if None in edits else tuple(edit for edit in edits if edit is not None)
 
 
 def _resized(cell: TypedCell, place: ast.expr, batch: str) -> Edit | None:

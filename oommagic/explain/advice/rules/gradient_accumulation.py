@@ -241,10 +241,10 @@ def _edits(
 ) -> tuple[Edit, ...]:
     """Change the size and the optimizer; without the one the other would do harm."""
     optimizer = () if written is None else _accumulating(cell, here, written, steps)
-    if not optimizer:
+    smaller = resized(cell, sizes, sizes[0].size // steps)
+    if not optimizer or not smaller:
         return ()
-    counted = multiplied(cell, {size.written for size in sizes}, steps)
-    return (*optimizer, *resized(cell, sizes, sizes[0].size // steps), *counted)
+    return (*optimizer, *smaller, *multiplied(cell, {size.written for size in sizes}, steps))
 
 
 def _accumulating(

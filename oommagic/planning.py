@@ -5,20 +5,24 @@ no risk and the model stays untouched. Where there is a GPU only that one knows 
 take: they are recorded in place, and the model is left as it was.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
+from weakref import ReferenceType, ref
 
 from oommagic.errors import CannotTravelError, PlanError
+from oommagic.explain.fitting import size_to_tell
 from oommagic.explain.plan import Plan
 from oommagic.forecasts import Limit
 from oommagic.measure.limits import available_bytes
 from oommagic.progress import Progress, saying
-from oommagic.recording import StepTapes
+from oommagic.recording import CompiledSize, StepTapes
 from oommagic.report import BatchTrial, Failure
 from oommagic.tf import arena, context, step_sizes, steps
 from oommagic.tf.allocator import Allocators
+from oommagic.tf.compiled_sizes import Wanted, no_more
 from oommagic.tf.failures import failure_of
 from oommagic.tf.left_as_it_was import left_as_it_was
 from oommagic.tf.samples import Sample, Task, array_bytes
@@ -50,15 +54,14 @@ class Question:
     data_bytes: int
     """What the batch takes that was given, where it is arrays: all of the user's data, perhaps."""
 
-    def answer(self, progress: Progress) -> Plan:
-        """Record steps, and work the peak out for every size."""
+    def answer(self, progress: Progress, told: "_Told | None" = None) -> Plan:
+        """Record steps, and work the peak out for every size; `told` is asked for more later."""
         began_s = perf_counter()
         tapes = self._tapes(progress)
         progress("working out the peak of every batch size")
-        limit, note = self.limit, ""
-        if limit is None:
-            limit, note = _room_here(tapes, self.data_bytes)
-        plan = Plan(replace(tapes, notes=(*tapes.notes, note) if note else tapes.notes), limit)
+        limit, note = self._limit_for(tapes)
+        tapes = replace(tapes, notes=(*tapes.notes, note) if note else tapes.notes)
+        plan = Plan(tapes, limit, more_told=told)
         plan.forecast = replace(plan.forecast, elapsed_s=perf_counter() - began_s)
         return plan
 
@@ -82,6 +85,19 @@ class Question:
             batch = int(batch * _NEXT_TRIAL)
         plan.prove(*trials)
 
+    def _limit_for(self, tapes: StepTapes) -> tuple[Limit | None, str]:
+        """Give the limit that was asked for, or what there is here, and a note on that."""
+        return _room_here(tapes, self.data_bytes) if self.limit is None else (self.limit, "")
+
+    def _wanted(self, tapes: StepTapes) -> int | None:
+        """Choose the size at which XLA shall tell more, for the largest that fits the limit."""
+        limit, _ = self._limit_for(tapes)
+        return None if limit is None else size_to_tell(tapes, limit.bytes)
+
+    def more_told(self, tapes: StepTapes, progress: Progress) -> Sequence[CompiledSize]:
+        """Have XLA tell more of a step that it compiled, for the largest that fits the limit."""
+        return self._tapes_from(tapes.steps[0].batch, progress, tapes.compiled).compiled
+
     def _tapes(self, progress: Progress) -> StepTapes:
         """Record steps; where the first size does not fit, once more from a very small one on."""
         with suppress(_DoesNotFitError):
@@ -89,15 +105,16 @@ class Question:
         progress(f"that does not fit: beginning again with batch {step_sizes.LEAST}")
         return self._tapes_from(step_sizes.LEAST, progress)
 
-    def _tapes_from(self, first: int | None, progress: Progress) -> StepTapes:
+    def _tapes_from(
+        self, first: int | None, progress: Progress, told: Sequence[CompiledSize] = ()
+    ) -> StepTapes:
         if _has_gpu():
             return self._record_here(first, progress)
-        child = _Child(
-            "tapes", int(available_bytes() * _OF_WHAT_IS_AVAILABLE), _RECORDING_S, progress
-        )
+        room_bytes = int(available_bytes() * _OF_WHAT_IS_AVAILABLE)
+        child = _Child("tapes", room_bytes, _RECORDING_S, progress, self._wanted)
         progress("starting a child process")
         try:
-            result = child.run(self.subject, self.sample, self.task, first)
+            result = child.run(self.subject, self.sample, self.task, first, told)
         except CannotTravelError as error:
             return self._record_all_the_same(child, first, error, progress)
         return _recorded(result, self.subject)
@@ -105,7 +122,8 @@ class Question:
     def _record_here(self, first: int | None, progress: Progress) -> StepTapes:
         try:
             with left_as_it_was(self.subject):
-                return steps.record(self.subject, self.sample, self.task, progress, first=first)
+                asked = (self.subject, self.sample, self.task, progress)
+                return steps.record(*asked, first=first, wanted=self._wanted)
         except Exception as error:  # the user's code may raise anything
             failure = failure_of(error)
             if failure is None:
@@ -122,7 +140,7 @@ class Question:
             tapes = self._record_here(first, progress)
             return replace(tapes, notes=(*tapes.notes, f"Recorded in this kernel: {error}"))
         try:
-            result = child.run_graphs(self.subject, self.sample, self.task, first)
+            result = child.run_graphs(self.subject, self.sample, self.task, first, ())
         except CannotTravelError as graphs_error:
             raise PlanError(
                 f"{error} {graphs_error} So its steps can only be recorded in this kernel, which "
@@ -155,13 +173,14 @@ class _Child:
     limit_bytes: int
     timeout_s: float
     progress: Progress
+    wanted: Wanted = no_more
 
     def run(self, *things: Any) -> Result:
         """Have it done to a subject, with its sample and more."""
         return parent.run(self.task, things, **self._bounds())
 
     def run_graphs(
-        self, subject: Any, sample: Sample, task: Task, batch: int | None, *more: int
+        self, subject: Any, sample: Sample, task: Task, batch: int | None, *more: object
     ) -> Result:
         """Have it done to the graphs of the subject's steps, each traced when it is asked for."""
         self.progress("tracing the graph of a step")
@@ -176,7 +195,35 @@ class _Child:
             "limit_bytes": self.limit_bytes,
             "timeout_s": self.timeout_s,
             "on_progress": self.progress,
+            "choose_size": self.wanted,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Has XLA tell more of a plan's step, while its model is there: a plan keeps no model alive."""
+
+    subject: ReferenceType[Any]
+    sample: Sample
+    task: Task
+    progress: Progress | None
+
+    @classmethod
+    def about(cls, asked: Question, progress: Progress | None) -> "_Told | None":
+        """Make one for what was asked; of functions XLA does not tell more."""
+        if asked.task == "step" or _has_gpu():
+            return None
+        return cls(ref(asked.subject), asked.sample, asked.task, progress)
+
+    def __call__(self, tapes: StepTapes, limit_bytes: int) -> Sequence[CompiledSize]:
+        subject = self.subject()
+        if subject is None:
+            return ()
+        limit = Limit("the limit", limit_bytes)
+        # Without an answer there is what was told before.
+        with saying(self.progress) as say, suppress(PlanError, CannotTravelError):
+            return Question(subject, self.sample, self.task, limit, 0).more_told(tapes, say)
+        return ()
 
 
 class _DoesNotFitError(PlanError):
@@ -200,7 +247,7 @@ def plan(  # noqa: PLR0913 (each is something that a user may say)
     """
     asked = question(subject, batch, predict=predict, limit=limit, like=like)
     with saying(progress) as say:
-        return asked.answer(say)
+        return asked.answer(say, _Told.about(asked, progress))
 
 
 def max_batch(  # noqa: PLR0913 (likewise)

@@ -41,7 +41,7 @@ class OwnStep(keras.Model):
 def stays(kept, **how):
     model = keras.Sequential([
         keras.Input((64,)), layers.Dense(256, name="first"),
-        Logged(256, name="middle") if kept else layers.Dense(256, name="middle"),
+        Logged(256, name="middle") if kept else layers.Dense(256, "relu", name="middle"),
         layers.Dropout(0.2), layers.Dense(10, name="head"),
     ])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -90,6 +90,7 @@ told["compiled"] = []
 for composition in (plan.composition(1024) for plan in compiled):
     told["compiled"].append({
         "total": composition.total_bytes,
+        "rounding": sum(h.bytes for h in composition.holdings if h.kind == "rounding"),
         "unknown": sum(h.bytes for h in composition.holdings if h.kind == "unknown"),
         "sum": sum(holding.bytes for holding in composition.holdings),
         "layers": sorted({holding.layer for holding in composition.holdings}),
@@ -190,8 +191,9 @@ def test_the_peak_is_that_of_a_like_model_that_travels(made: dict[str, Any]) -> 
     by_graph, usual = made["peaks"]
     # Two plans of one small model differ by up to a fifth too.
     assert by_graph == pytest.approx(usual, rel=0.35)
-    by_graph, usual = made["compiled peaks"]
-    assert by_graph == pytest.approx(usual, rel=0.35)
+    # XLA asks for the same; how it is rounded up depends on what lay where before.
+    by_graph, usual = (told["total"] - told["rounding"] for told in made["compiled"])
+    assert by_graph == pytest.approx(usual, rel=0.05)
 
 
 def test_what_fills_the_device_has_its_layers_and_kinds(made: dict[str, Any]) -> None:

@@ -355,7 +355,7 @@ def tried(*things, task="measure", limit_bytes=256 << 20):
 def broken(x, y):
     raise ValueError("the labels have the wrong shape")
 
-name, result = tried(model, from_arrays((x, y)), "training", None, task="tapes")
+name, result = tried(model, from_arrays((x, y)), "training", None, (), task="tapes")
 told["tapes"] = name, len(result.value.steps), result.value.made is not None
 told["lines"] = lines
 name, result = tried(model, from_arrays((x, y)), "training", 16, 2)

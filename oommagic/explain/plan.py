@@ -14,18 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from math import ceil, log2
 from statistics import median
 
 from oommagic.errors import PlanError
 from oommagic.explain.compiled_piece import CompiledPiece, Owner
+from oommagic.explain.fitting import FitOfOnePiece, FitOfRacing, Room, size_to_tell
 from oommagic.explain.orders import Orders
 from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsal
 from oommagic.explain.scaling import Scripts, at_edge, scripts_of
 from oommagic.forecasts import Limit, Rows, planned
-from oommagic.recording import StepTapes
+from oommagic.recording import CompiledSize, StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
 from oommagic.units import GIB, MIB, format_bytes
 
@@ -46,18 +46,14 @@ be handed out larger than it was asked for."""
 _ONE_SIZE, _EACH_DOUBLING = 0.05, 0.04
 """What is added to that where only one size ran: there, and for each doubling away from it."""
 
+_LOW_PEAK_AND_HIGH = 3
+"""Rehearsals for one row of a step that XLA compiled."""
 _DOUBLINGS = 20
 _FINEST = 3
-_RESERVE, _RESERVE_COMPILED = 0.025, 0.005
-"""Of the limit: room that a rehearsal under it has to leave, beside what small ops take; little
-for a compiled step, whose ops do not race."""
-_BESIDE_ONE_PIECE = (0.005, 0.01, 0.02, 0.04)
-"""Of the limit: what may lie beside a compiled step, which needs nearly all in one piece. Each of
-these has to leave it that piece, since the device grows by regions that do not touch."""
+_SPARE = 0.025
+"""Of the limit: room that a rehearsal under it has to leave, beside what small ops take."""
 _OF_EACH_SIZE = 2
 """So many steps, and more where that is quick, are rehearsed there."""
-_SURELY = 0.75
-"""Of the limit: what takes no more is where the search for the largest batch begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +73,35 @@ class Effort:
 
 _THOROUGH = Effort()
 
+MoreTold = Callable[[StepTapes, int], Iterable[CompiledSize]]
+"""Has XLA tell more of a step that it compiled, near what fits a limit."""
+
 
 class Plan:
     """What one step takes of the device, for any batch size."""
 
     def __init__(
-        self, tapes: StepTapes, limit: Limit | None = None, effort: Effort = _THOROUGH
+        self,
+        tapes: StepTapes,
+        limit: Limit | None = None,
+        effort: Effort = _THOROUGH,
+        more_told: MoreTold | None = None,
     ) -> None:
-        """Rehearse steps of growing size, and find the largest that fits the limit."""
+        """Rehearse steps of growing size, and find the largest that fits the limit.
+
+        The tapes of a step that XLA compiled know enough of that limit; `more_told` of others.
+        """
         self._effort = effort
         self._scripts = _affordable(scripts_of(tapes), effort)
+        self._tapes, self._more_told = tapes, more_told
         self._edges = [at_edge(self._scripts, is_most=is_most) for is_most in (False, True)]
-        several = replace(effort, fewest_steps=_OF_EACH_SIZE * len(self._scripts.others))
-        self._every_step = _affordable(self._edges[True].together(), several)
         self._orders = Orders(tapes.needs)
         self._piece = CompiledPiece(tapes.compiled)
         self._grows = tapes.is_arena
         self._ran = {step.batch for step in tapes.steps}
+        self._told = {size.batch for size in tapes.compiled}
         self._small_ops_bytes = _EACH_EVENT_BYTES * _events_of_a_step(tapes)
-        self._here, self._fitting_here = Device(grows=self._grows), 0
+        self._here, self._tight_here = Device(grows=self._grows), range(0)
         rows = tuple(_never_less(self._rows()))
         fixed_bytes = self._rehearsed(1, self._scripts).settled_bytes
         self.forecast = _forecast(tapes, rows, fixed_bytes)
@@ -106,9 +112,11 @@ class Plan:
         """Find the largest batch that fits, and tell what all up to it take on that device."""
         rows = list(self.forecast.rows)
         largest = self._largest(limit.bytes)
-        self._here, self._fitting_here = Device(limit.bytes, grows=self._grows), largest
-        tight = [row.batch for row in rows if row.high_bytes > limit.bytes and row.batch < largest]
-        rows += [self._rehearsed_row(batch) for batch in (*tight, largest) if batch]
+        roomy = max((row.batch for row in rows if row.high_bytes <= limit.bytes), default=0)
+        self._here = Device(limit.bytes, grows=self._grows)
+        self._tight_here = range(min(roomy, largest - 1) + 1, largest + 1)
+        tight = [row.batch for row in rows if row.batch in self._tight_here]
+        rows += [self._rehearsed_row(batch) for batch in {*tight, largest} if batch]
         self.forecast = replace(
             self.forecast,
             rows=tuple(_never_less(rows)),
@@ -137,6 +145,7 @@ class Plan:
         """Give the largest batch that fits the limit (the device's own by default), or 0."""
         known = self.forecast
         if limit_bytes is not None and limit_bytes != known.limit_bytes:
+            self._learn_of(limit_bytes)
             return self._largest(limit_bytes)
         if known.max_batch is None:
             raise PlanError(
@@ -169,13 +178,14 @@ class Plan:
         return row
 
     def _rehearsed(self, batch: int, scripts: Scripts) -> Rehearsal:
-        if batch <= self._fitting_here:
+        if batch in self._tight_here:
             with suppress(RanOutError):
                 return Rehearsal(scripts, batch, self._here, self._orders)
         return Rehearsal(scripts, batch, Device(grows=self._grows))
 
     def _rows(self) -> Iterator[PlannedBatch]:
-        for batch in sorted({*_batches(_fineness(self._scripts, self._effort)), *self._ran}):
+        usual = _batches(_fineness(self._scripts, self._effort))
+        for batch in sorted({*usual, *self._ran, *self._told}):
             row = self._rehearsed_row(batch)
             yield row
             if batch > max(1, *self._ran) and row.low_bytes > self._effort.most_bytes:
@@ -184,7 +194,7 @@ class Plan:
     def _rehearsed_row(self, batch: int) -> PlannedBatch:
         rehearsal = self._rehearsed(batch, self._scripts)
         told = self._expected(batch, rehearsal)
-        most_bytes = self._here.limit_bytes if batch <= self._fitting_here else sys.maxsize
+        most_bytes = self._here.limit_bytes if batch in self._tight_here else sys.maxsize
         low, peak, high = (min(size, most_bytes) for size in told)
         kinds = _kinds(self._holdings(rehearsal.fullest(), batch), peak)
         return PlannedBatch(batch, low, peak, high, kinds)
@@ -240,55 +250,28 @@ class Plan:
         high = max(peaks) + _ABOVE * added_bytes + _OF_SPREAD * spread_bytes + unsure_bytes
         return max(round(low), 0), peak, round(high)
 
+    def _learn_of(self, limit_bytes: int) -> None:
+        """Have XLA tell what it takes to find the largest of that limit, if it was not told yet."""
+        law = self._scripts.compiled_law
+        if self._more_told is None or law is None or not size_to_tell(self._tapes, limit_bytes):
+            return
+        told = {size.batch: size for size in self._tapes.compiled}
+        told |= {size.batch: size for size in self._more_told(self._tapes, limit_bytes)}
+        self._tapes = replace(self._tapes, compiled=tuple(told.values()))
+        self._scripts = _affordable(scripts_of(self._tapes), self._effort)
+
     def _largest(self, limit_bytes: int) -> int:
-        """Search with room to spare; where that leaves too little for anything, without."""
-        if self._scripts.compiled_law is None:
-            return self._largest_beside((0,), limit_bytes)
-        roomy = self._largest_beside(_BESIDE_ONE_PIECE, limit_bytes)
-        return roomy or self._largest_beside((0,), limit_bytes)
+        room = Room(self._orders, grows=self._grows)
+        if self._scripts.compiled_law is not None:
+            return FitOfOnePiece(self._scripts, room).largest(limit_bytes)
+        several = replace(self._effort, fewest_steps=_OF_EACH_SIZE * len(self._scripts.others))
+        every_step = _affordable(self._scripts.together(), several)
+        fit = FitOfRacing(every_step, room, self._spare_bytes, self._effort.precision)
+        return fit.largest(limit_bytes, self.forecast.rows)
 
-    def _largest_beside(self, shares: tuple[float, ...], limit_bytes: int) -> int:
-        """Go up from what surely fits to the first row that does not, and look before that."""
-        fits = partial(self._fits, shares=shares, limit_bytes=limit_bytes)
-        rows = self.forecast.rows
-        sure = sum(row.high_bytes <= _SURELY * limit_bytes for row in rows)
-        unfit = (row.batch for row in rows[sure:] if not fits(row.batch))
-        too_large = next(unfit, rows[-1].batch + 1)
-        for row in reversed(rows):
-            if row.batch < too_large:
-                if fits(row.batch):
-                    return self._between(row.batch, too_large, fits)
-                too_large = row.batch
-        return 0
-
-    def _between(self, fitting: int, too_large: int, fits: Callable[[int], bool]) -> int:
-        """Halve what lies between a size that fits and one that does not."""
-        while too_large - fitting > max(self._effort.precision * fitting, 1):
-            middle = (fitting + too_large) // 2
-            if fits(middle):
-                fitting = middle
-            else:
-                too_large = middle
-        return fitting
-
-    def _fits(self, batch: int, shares: tuple[float, ...], limit_bytes: int) -> bool:
-        """Say whether all steps that were recorded find what they need there, and a bit more.
-
-        `shares` of the device are what may lie beside them.
-        """
-        is_compiled = self._scripts.compiled_law is not None
-        spare = _RESERVE_COMPILED if is_compiled else _RESERVE + self._unsure(batch) / 2
-        spare_bytes = round(spare * limit_bytes) + self._small_ops_bytes
-        device = Device(limit_bytes - spare_bytes, grows=self._grows)
-        return all(self._finds_room(batch, device, share) for share in shares)
-
-    def _finds_room(self, batch: int, device: Device, beside: float) -> bool:
-        steps = self._every_step.beside(round(beside * device.limit_bytes))
-        try:
-            Rehearsal(steps, batch, device, self._orders)
-        except RanOutError:
-            return False
-        return True
+    def _spare_bytes(self, batch: int, limit_bytes: int) -> int:
+        spare = _SPARE + self._unsure(batch) / 2
+        return round(spare * limit_bytes) + self._small_ops_bytes
 
 
 def _affordable(scripts: Scripts, effort: Effort) -> Scripts:
@@ -304,6 +287,8 @@ def _affordable(scripts: Scripts, effort: Effort) -> Scripts:
 def _fineness(scripts: Scripts, effort: Effort) -> int:
     """Choose how many rows there are to a doubling, as a power of two; -1 is every other one."""
     events = sum(len(script.events) for script in scripts.run(1 << _DOUBLINGS))
+    if scripts.compiled_law is not None:
+        events *= _LOW_PEAK_AND_HIGH
     affordable = effort.rows_events // (_DOUBLINGS * max(events, 1))
     return min(affordable.bit_length() - 1, _FINEST)
 

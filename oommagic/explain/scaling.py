@@ -29,8 +29,8 @@ _OF_MODELS = LASTING - {"data"}
 _NEAR, _GRAIN = 0.001, 256
 """So close to a line counts as on it: by share, and by what the allocator rounds up to."""
 _SMALL_WORKSPACE_BYTES = MIB
-_DOUBT, _DOUBT_BETWEEN = 0.003, 0.015
-"""Of what XLA told at a size, and of what it did not tell: in between it may choose otherwise."""
+_DOUBT, _DOUBT_OF_FIT = 0.003, 0.05
+"""Of what XLA told at a size; and of what it did not tell, where it is to fit for sure."""
 _MANY = 4096
 _CRUMB_BYTES = 2048
 """What takes no more than that at so many samples, and is freed by its own step, goes into gaps
@@ -59,19 +59,32 @@ class Edge:
 
     law: Curve
     is_most: bool
+    doubt_between: float = 0.015
+    """Where XLA did not tell the size, it may choose otherwise."""
 
     def at(self, batch: int) -> int:
         """Give the bytes at one batch size."""
         least, most = self.law.range_at(batch)
-        doubt = _DOUBT if batch in dict(self.law.known) else _DOUBT_BETWEEN
+        doubt = _DOUBT if batch in dict(self.law.known) else self.doubt_between
         return max(round(most * (1 + doubt) if self.is_most else least * (1 - doubt)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is asked for where a law is taken to stay on the lines between the sizes it knows."""
+
+    law: Curve
+
+    def at(self, batch: int) -> int:
+        """Give the bytes at one batch size: at a known one as much as `Edge` has as the most."""
+        return max(round(self.law.at(batch) * (1 + _DOUBT)), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """One allocation of a script, and what it is for."""
 
-    law: Law | Curve | Edge
+    law: Law | Curve | Edge | Line
     op: str
     role: OpRole
     tensor: tuple[tuple[int, ...] | None, str]
@@ -169,13 +182,31 @@ def _more(ops: Mapping[str, Allocation], others: Mapping[str, Allocation], batch
 def at_edge(scripts: Scripts, *, is_most: bool) -> Scripts:
     """Let the compiled step ask for the least, or the most, that its law allows."""
     law = scripts.compiled_law
-    if law is None:
-        return scripts
-    edge = Edge(law, is_most)
+    return scripts if law is None else _asking_by(Edge(law, is_most), scripts)
+
+
+def at_worst(scripts: Scripts) -> Scripts:
+    """Let the compiled step ask for the most that it surely stays below."""
+    law = scripts.compiled_law
+    return (
+        scripts
+        if law is None
+        else _asking_by(Edge(law, is_most=True, doubt_between=_DOUBT_OF_FIT), scripts)
+    )
+
+
+def on_lines(scripts: Scripts) -> Scripts:
+    """Let the compiled step ask for what lies between the sizes that XLA has told."""
+    law = scripts.compiled_law
+    return scripts if law is None else _asking_by(Line(law), scripts)
+
+
+def _asking_by(other: Edge | Line, scripts: Scripts) -> Scripts:
+    law = scripts.compiled_law
 
     def moved(script: Script) -> Script:
         allocations = (
-            replace(one, law=edge) if one.law is law else one for one in script.allocations
+            replace(one, law=other) if one.law is law else one for one in script.allocations
         )
         return replace(script, allocations=tuple(allocations))
 
@@ -280,20 +311,27 @@ class _Laws:
         requested = tape.requested_bytes[event]
         if not batch:
             return Law(requested)
-        if self.of_compiled is not None and self._compiled.get(batch) == requested:
+        told = self._compiled.get(batch)
+        if self.of_compiled is not None and told and _is_near(requested, told):
             return self.of_compiled
         seen = self._seen[key]
         shape, _ = tape.tensors[tape.tensor_numbers[event]]
         if len(seen) > 1:
             points = {**seen, batch: requested}
             return (_law_of_pairs(points) if _has_pairs(shape, batch) else None) or _law(points)
-        is_fixed = stays or not shape or shape in self._weights
-        if is_fixed or not self._is_of_batch(shape or (), batch):
+        is_fixed = stays or shape in self._weights
+        if is_fixed or not self._is_of_batch(shape, requested, batch):
             return Law(requested)
         return Law(0, requested / batch)
 
-    def _is_of_batch(self, shape: tuple[int, ...], batch: int) -> bool:
-        """Tell by a side; a cell's batch may be a layer's size, of which others are multiples."""
+    def _is_of_batch(self, shape: tuple[int, ...] | None, requested: int, batch: int) -> bool:
+        """Tell by a side; a cell's batch may be a layer's size, of which others are multiples.
+
+        What TensorFlow works out beforehand for a step that it then has compiled has no shape, but
+        no other side is a multiple of the batch either.
+        """
+        if not shape:
+            return self.of_compiled is not None and requested % batch == 0
         if self._is_of_a_cell:
             return (shape[0] > 0 and shape[0] % batch == 0) or batch in shape
         return any(size and size % batch == 0 for size in shape)

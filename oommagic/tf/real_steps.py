@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from oommagic.tf.samples import Constant, Rows, Sample, Task, leaves, map_leaves
 from oommagic.tf.step_graphs import StepsInGraphs
+from oommagic.tf.traced_steps import Traced, traced_prediction, traced_training
 
 Step = Callable[[], object]
 
@@ -19,11 +20,16 @@ _FLOAT_BYTES = 4
 class Steps(Protocol):
     """Steps of one model or function at any batch size."""
 
+    is_open: bool
+    """Whether it is traced for batches of any size."""
     is_prepared_anew: bool
     """Whether each new batch size is traced or compiled again."""
 
     def at(self, batch: int) -> Step:
         """Make a batch, and give what runs one step on it."""
+
+    def trace(self, batch: int, *, is_open: bool) -> bool:
+        """Trace it for batches of any size, or for that one alone; say whether that can be."""
 
 
 def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
@@ -32,9 +38,11 @@ def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
         return _InGraphs(subject, sample, task)
     if task == "training":
         _build_for_strategy(subject, sample)
-        return _OfModel(subject, sample, subject.make_train_function, _training_step)
+        make = subject.make_train_function
+        return _OfModel(subject, sample, make, _training_step, traced_training)
     if task == "prediction":
-        return _OfModel(subject, sample, subject.make_predict_function, _prediction_step)
+        make = subject.make_predict_function
+        return _OfModel(subject, sample, make, _prediction_step, _traced_prediction)
     return _Own(subject, sample)
 
 
@@ -47,18 +55,31 @@ class _OfModel:
         sample: Sample,
         make_function: Callable[..., object],
         step_on: Callable[[Any, Iterator[Any]], Step],
+        trace_on: Callable[[Any, Iterator[Any]], Traced],
     ) -> None:
-        self.is_prepared_anew = not is_traced_open(model) or bool(model.jit_compile)
+        self.is_open = is_traced_open(model)
+        self.is_prepared_anew = not self.is_open or bool(model.jit_compile)
         self._model = model
         self._sample = sample
         self._make_function = partial(make_function, force=True)
         self._step_on = step_on
+        self._trace_on = trace_on
+        self._traced: list[Traced] = []
+        """Kept, or TensorFlow would forget them."""
         self._make_function()
 
     def at(self, batch: int) -> Step:
-        if not is_traced_open(self._model):
+        if not self.is_open:
             self._make_function()
-        return self._step_on(self._model, iterator_of(self._model, self._sample, batch))
+        return self._step_on(self._model, self._batches(batch, is_open=self.is_open))
+
+    def trace(self, batch: int, *, is_open: bool) -> bool:
+        batches = self._batches(batch, is_open=is_open)
+        self._traced.append(self._trace_on(self._model, batches))
+        return True
+
+    def _batches(self, batch: int, *, is_open: bool) -> Iterator[Any]:
+        return iterator_of(self._model, self._sample, batch, is_open=is_open)
 
 
 def _training_step(model: Any, batches: Iterator[Any]) -> Step:
@@ -71,9 +92,14 @@ def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:
     return partial(model.predict_function, data_of(model, batches))
 
 
+def _traced_prediction(model: Any, batches: Iterator[Any]) -> Traced:
+    return traced_prediction(model, data_of(model, batches))
+
+
 class _Own:
     """A function of the user's: what it is given is made before it is called."""
 
+    is_open = False
     is_prepared_anew = True
 
     def __init__(self, function: Any, sample: Sample) -> None:
@@ -84,11 +110,15 @@ class _Own:
         arguments = map_leaves(partial(_as_given, batch=batch), self._sample.content)
         return partial(self._function, *arguments)
 
+    def trace(self, batch: int, *, is_open: bool) -> bool:  # noqa: ARG002 (that is the user's)
+        return False
+
 
 class _InGraphs:
     """Graphs of steps whose code is elsewhere, on the batches that it would be given."""
 
     def __init__(self, subject: StepsInGraphs, sample: Sample, task: Task) -> None:
+        self.is_open = subject.is_open
         self.is_prepared_anew = subject.is_prepared_anew
         self._subject = subject
         self._sample = sample
@@ -98,12 +128,14 @@ class _InGraphs:
         given = self._given(batch)
         return lambda: self._subject.run(batch, _flat(given))
 
+    def trace(self, batch: int, *, is_open: bool) -> bool:  # noqa: ARG002 (its code is elsewhere)
+        return False
+
     def _given(self, batch: int) -> Any:
-        if self._task == "training":
-            return iterator_of(self._subject, self._sample, batch)
-        if self._task == "prediction":
-            return data_of(self._subject, iterator_of(self._subject, self._sample, batch))
-        return list(arrays_of_step(self._sample, batch))
+        if self._task == "step":
+            return list(arrays_of_step(self._sample, batch))
+        batches = iterator_of(self._subject, self._sample, batch, is_open=self.is_open)
+        return batches if self._task == "training" else data_of(self._subject, batches)
 
 
 def _flat(given: Any) -> list[Any]:
@@ -141,9 +173,8 @@ def is_traced_open(model: Any) -> bool:
     Else it is traced for each size, with the size in its shapes, as where all batches of an epoch
     have one size: TensorFlow then leaves out what an open size takes. That is a tenth of what some
     recurrent layers take; large models have few of them, and take too long to be traced again.
-    XLA puts the size in itself, and for an open function it tells of sizes that need not run.
     """
-    return bool(model.jit_compile) or len(model.variables) > _MANY_VARIABLES
+    return len(model.variables) > _MANY_VARIABLES
 
 
 def given_out_bytes(model: Any) -> int:
@@ -168,8 +199,8 @@ def data_of(model: Any, batches: Iterator[Any]) -> list[Any]:
     return [next(batches) for _ in range(model.steps_per_execution)]
 
 
-def iterator_of(model: Any, sample: Sample, batch: int) -> Iterator[Any]:
-    """Give one batch again and again.
+def iterator_of(model: Any, sample: Sample, batch: int, *, is_open: bool) -> Iterator[Any]:
+    """Give one batch again and again; `is_open` leaves its size out of its shapes.
 
     The batch is one tensor for all steps: nothing of what makes data runs beside them.
     """
@@ -177,7 +208,6 @@ def iterator_of(model: Any, sample: Sample, batch: int) -> Iterator[Any]:
 
     data = _as_fit_gives_it(sample.batch(batch))
     dataset = tf.data.Dataset.from_tensors(data).repeat()
-    is_open = model.is_open if isinstance(model, StepsInGraphs) else is_traced_open(model)
     if is_open:
         closed = tf.data.experimental.to_variant(dataset)
         dataset = tf.data.experimental.from_variant(closed, _open_spec(data))

@@ -6,9 +6,9 @@ own; in the user's kernel this belongs within `left_as_it_was`.
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
@@ -18,6 +18,7 @@ from oommagic.errors import PlanError
 from oommagic.recording import CompiledSize, Held, StepTapes, Tape, TapedStep
 from oommagic.tf import arena, run_graphs, step_sizes, xla
 from oommagic.tf.allocator import Allocators
+from oommagic.tf.compiled_sizes import CompiledSizes, Wanted, no_more
 from oommagic.tf.failures import failure_of
 from oommagic.tf.hush import Hush
 from oommagic.tf.inventory import held_by
@@ -34,14 +35,8 @@ from oommagic.units import MIB
 Progress = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 14.0
-_FEWEST_COMPILED = 2
-"""One size does not tell how a compiled step's one allocation grows."""
 _SCRATCH_BYTES = MIB
 """Less is not looked after where one size takes it and another does without."""
-_COMPILE_S = 120.0
-"""What asking XLA for one size may take: without the fewest there is no plan."""
-_COMPILED_S = 9.0
-"""After so long no size is asked for beyond the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ class Making:
                 self.tape = _of_device(self._recording.stop(), _device().name)
 
 
-def record(  # noqa: PLR0913 (the last is said by name)
+def record(  # noqa: PLR0913 (the last three are said by name)
     subject: Any,
     sample: Sample,
     task: Task,
@@ -80,13 +75,17 @@ def record(  # noqa: PLR0913 (the last is said by name)
     budget_s: float = DEFAULT_BUDGET_S,
     *,
     first: int | None = None,
+    told: Iterable[CompiledSize] = (),
+    wanted: Wanted = no_more,
 ) -> StepTapes:
     """Run steps of a Keras model, or of a function, at a few batch sizes, one tape a step.
 
     An error of the model's own is raised as it is; so is running out at the first size. What was
-    allocated before is not in it: see `Making`.
+    allocated before is not in it: see `Making`. `wanted` chooses sizes that XLA is asked about,
+    beyond the usual ones and those that it has `told` before.
     """
-    run = _Run(subject, sample, task, on_progress, perf_counter() + budget_s)
+    until_s = perf_counter() + budget_s
+    run = _Run(subject, sample, task, tuple(told), wanted, on_progress, until_s)
     return run.record(first or first_batch(subject, sample))
 
 
@@ -113,6 +112,8 @@ class _Run:
     subject: Any
     sample: Sample
     task: Task
+    told: tuple[CompiledSize, ...]
+    wanted: Wanted
     on_progress: Progress
     until_s: float
     notes: list[str] = field(default_factory=list)
@@ -129,19 +130,9 @@ class _Run:
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
-        is_one_piece = self._is_compiled(mark) and not _names_layers(taped[-1].tape)
-        compiled = tuple(self._compiled(mark, first, taped[-1].tape)) if is_one_piece else ()
         more = step_sizes.more_at_first(pace, self._left_s())
         taped += self._taped(lambda: step, first, more, device)
-        others = () if len(compiled) > 1 else (step_sizes.small_run, step_sizes.second_run)
-        for choose in others:
-            if chosen := choose(pace, self._left_s(), sides):
-                size, count = chosen
-                taped += self._taped(partial(steps.at, size), size, count, device)
-        taped += self._between(tuple(taped), steps, device, sides)
-        if self._is_compiled(mark):
-            self._check_sizes({one.batch for one in taped} | {one.batch for one in compiled})
-        return StepTapes(
+        tapes = StepTapes(
             title=title_of(self.subject),
             task=self.task,
             device=device.name,
@@ -149,12 +140,40 @@ class _Run:
             is_arena=arena.owns(device.name),
             made=None,
             steps=tuple(taped),
-            batch_bytes={step.batch: step.batch * self.sample.row_bytes for step in taped},
-            compiled=compiled,
+            batch_bytes={first: first * self.sample.row_bytes},
             held=tuple(one for one in held if one.device == device.name),
             needs=needs,
-            notes=(*self.sample.notes, *self.notes),
         )
+        if self._is_compiled(mark) and not _names_layers(taped[-1].tape):
+            tapes = self._told_by_xla(tapes, steps, mark)
+        if len(tapes.compiled) <= 1:
+            tapes = self._at_other_sizes(tapes, pace, steps, device, sides)
+        if self._is_compiled(mark):
+            self._check_sizes({*tapes.batch_bytes, *(one.batch for one in tapes.compiled)})
+        return replace(tapes, notes=(*self.sample.notes, *self.notes))
+
+    def _told_by_xla(self, tapes: StepTapes, steps: Steps, mark: int) -> StepTapes:
+        """Ask XLA for sizes that need not run: the usual ones, and those that somebody wants."""
+        sizes = CompiledSizes(steps, mark, self._elsewhere, self.on_progress, self.until_s)
+        sizes.ask_usual(tapes.steps[-1], self.told)
+        if len(sizes.known) > 1:
+            sizes.ask_wanted(lambda told: self.wanted(replace(tapes, compiled=told)))
+            if not self.told:
+                sizes.ask_unsure(tapes.steps[-1].tape.before_bytes)
+        return replace(tapes, compiled=tuple(sizes.known.values()))
+
+    def _at_other_sizes(
+        self, tapes: StepTapes, pace: Pace, steps: Steps, device: _Device, sides: frozenset[int]
+    ) -> StepTapes:
+        """Run steps at a smaller size and a larger one, and between where that is in doubt."""
+        taped = list(tapes.steps)
+        for choose in (step_sizes.small_run, step_sizes.second_run):
+            if chosen := choose(pace, self._left_s(), sides):
+                size, count = chosen
+                taped += self._taped(partial(steps.at, size), size, count, device)
+        taped += self._between(tuple(taped), steps, device, sides)
+        batch_bytes = {step.batch: step.batch * self.sample.row_bytes for step in taped}
+        return replace(tapes, steps=tuple(taped), batch_bytes=batch_bytes)
 
     def _check_sizes(self, known: set[int]) -> None:
         """Refuse to tell of a compiled step what one size alone does not show."""
@@ -217,27 +236,6 @@ class _Run:
                 f"The step allocates nothing on {device.name}: there is no plan to make."
             )
         return TapedStep(batch, tape, elapsed_s)
-
-    def _compiled(self, mark: int, first: int, tape: Tape) -> Iterator[CompiledSize]:
-        """Ask XLA what the step takes at sizes that need not run, as long as that is quick."""
-        took_s, until_s = 0.0, perf_counter() + _COMPILED_S
-        known: dict[int, int] = {}
-        size: int | None = first
-        while size is not None:
-            left_s = min(self._left_s(), until_s - perf_counter())
-            if len(known) >= _FEWEST_COMPILED and took_s > left_s:
-                return
-            self.on_progress(f"compiling for batch {size}")
-            began_s = perf_counter()
-            told = xla.size_at(mark, size, _COMPILE_S, self._elsewhere())
-            if told is None:
-                return
-            took_s = perf_counter() - began_s
-            if not known and 2 * told.temporary_bytes < max(tape.in_use_bytes) - tape.before_bytes:
-                return  # a part alone: the rest has to be seen at other sizes
-            known[size] = told.temporary_bytes
-            yield told
-            size = step_sizes.size_to_tell(known, tape.before_bytes)
 
     def _is_compiled(self, mark: int) -> bool:
         """Say whether XLA compiles something of the step, traced here or elsewhere."""

@@ -15,6 +15,7 @@ from oommagic.tf.addresses import place_of_variable
 from oommagic.tf.inventory import held_by
 from oommagic.tf.samples import Sample, Task, leaves, map_leaves
 from oommagic.tf.step_graphs import MadeVariable, StepGraph, StepsInGraphs
+from oommagic.tf.traced_steps import Traced, is_traced, traced_prediction, traced_training
 from oommagic.tf.xla_functions import CompiledElsewhere, to_tell
 
 _GRAPH = "The graph of its step"
@@ -36,10 +37,10 @@ class Tracing:
         self._subject = subject
         self._sample = sample
         self._task = task
-        self._is_open = task != "step" and real_steps.is_traced_open(subject)
+        self._is_open = task != "step" and _is_open(subject)
         self._graphs: dict[int, StepGraph] = {}
-        self._functions: list[Any] = []
-        """Kept, or TensorFlow would forget them."""
+        self._kept: list[Traced] = []
+        """Or TensorFlow would forget them."""
         self._things: list[Any] = []
         """Variables and tensors that graphs use, by their numbers."""
         self._numbers: dict[int, int] = {}
@@ -87,13 +88,13 @@ class Tracing:
 
         try:
             with tf.variable_creator_scope(note):
-                function = self._function_at(batch)
+                traced = self._traced_at(batch)
         except Exception as error:  # the user's code may raise anything
             raise CannotTravelError(_GRAPH, _why_not_traced(error)) from error
-        self._functions.append(function)
-        return self._graph_of(function, made)
+        self._kept.append(traced)
+        return self._graph_of(traced.concrete, made)
 
-    def _function_at(self, batch: int) -> Any:
+    def _traced_at(self, batch: int) -> Traced:
         """Trace the step as a function of TensorFlow's runtime."""
         if self._task == "training":
             return _trained(self._subject, self._sample, batch)
@@ -155,16 +156,9 @@ def _travelling(subject: Any, sample: Sample, task: Task) -> Sample:
     content, notes = sample.content, sample.notes
     if task == "step":
         content = tuple(filter(real_steps.is_array_of_step, leaves(content)))
-    if getattr(subject, "run_eagerly", False) or (task == "step" and not _is_traced(subject)):
+    if getattr(subject, "run_eagerly", False) or (task == "step" and not is_traced(subject)):
         notes = (*notes, _RUNS_EAGERLY)
     return Sample(content, notes)
-
-
-def _is_traced(called: Any) -> bool:
-    """Say whether it is a tf.function."""
-    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-
-    return isinstance(called, Function)
 
 
 def _key(thing: Any) -> int:
@@ -191,33 +185,25 @@ def _held(subject: Any, things: list[Any]) -> Iterator[Held | None]:
         yield None if place is None or not place.address else known.get(place.address)
 
 
-def _trained(model: Any, sample: Sample, batch: int) -> Any:
-    import tensorflow as tf
-
-    model.make_train_function(force=True)
-    traced = _function_in(model.train_function)
-    if traced is None:  # it is run eagerly
-        traced = tf.function(lambda iterator: model.train_step(next(iterator)))
-    return traced.get_concrete_function(real_steps.iterator_of(model, sample, batch))
+def _trained(model: Any, sample: Sample, batch: int) -> Traced:
+    return traced_training(model, _batches(model, sample, batch))
 
 
-def _predicted(model: Any, sample: Sample, batch: int) -> Any:
-    import tensorflow as tf
-
-    model.make_predict_function(force=True)
-    traced = _function_in(model.predict_function) or tf.function(model.predict_function)
-    batches = real_steps.iterator_of(model, sample, batch)
-    return traced.get_concrete_function(real_steps.data_of(model, batches))
+def _predicted(model: Any, sample: Sample, batch: int) -> Traced:
+    batches = _batches(model, sample, batch)
+    return traced_prediction(model, real_steps.data_of(model, batches))
 
 
-def _function_in(called: Any) -> Any:
-    """Give the tf.function that Keras has made, alone or in a function around it."""
-    around = getattr(called, "__closure__", None) or ()
-    found = (called, *(cell.cell_contents for cell in around))
-    return next(filter(_is_traced, reversed(found)), None)
+def _batches(model: Any, sample: Sample, batch: int) -> Iterator[Any]:
+    return real_steps.iterator_of(model, sample, batch, is_open=_is_open(model))
 
 
-def _called(function: Any, sample: Sample, batch: int) -> Any:
+def _is_open(model: Any) -> bool:
+    """Say whether one graph serves all sizes: of a compiled one XLA tells sizes that do not run."""
+    return bool(model.jit_compile) or real_steps.is_traced_open(model)
+
+
+def _called(function: Any, sample: Sample, batch: int) -> Traced:
     """Trace a function of the user's, whose arrays alone are given at each call."""
     import tensorflow as tf
 
@@ -235,7 +221,8 @@ def _called(function: Any, sample: Sample, batch: int) -> Any:
         return tensors(function(*arguments(given)))
 
     arrays = map(tf.convert_to_tensor, real_steps.arrays_of_step(sample, batch))
-    return tf.function(step).get_concrete_function(*arrays)
+    traced = tf.function(step)
+    return Traced(traced.get_concrete_function(*arrays), traced)
 
 
 def _definitions(name: str) -> Iterator[Any]:

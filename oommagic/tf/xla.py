@@ -27,7 +27,7 @@ from oommagic.tf.xla_functions import (
     compile_again,
     compiled_functions,
 )
-from oommagic.tf.xla_shapes import batched, known_shapes
+from oommagic.tf.xla_shapes import batched, known_shapes, takes
 from oommagic.units import format_bytes, format_seconds
 
 keep_builtins(globals())
@@ -111,14 +111,15 @@ def size_at(
 ) -> CompiledSize | None:
     """Tell the largest piece that functions which were traced since ask the allocator for.
 
-    So do those that were traced elsewhere. None where nothing was compiled, or where it cannot be
-    told within `budget_s`. Nothing runs.
+    So do those that were traced elsewhere; those that were traced for another size alone do not.
+    None where nothing was compiled for that size, or where it cannot be told within `budget_s`.
+    Nothing runs.
     """
     search = _Search(0, frozenset(), time.monotonic() + budget_s)
     new: list[Compilable] = [each for each in compiled_functions() if each.number > since]
-    new = sorted([*new, *elsewhere], key=_number)
+    taking = [function for function in [*new, *elsewhere] if takes(function.data, batch)]
     # One that made variables was traced twice: only the second trace runs.
-    running = {function.said: function for function in new}.values()
+    running = {function.said: function for function in sorted(taking, key=_number)}.values()
     try:
         programs = [search.program_at(function, batch) for function in running]
     except CannotCompileError:
@@ -148,11 +149,8 @@ class _Search:
         return None if known else self._by_size(function)
 
     def program_at(self, function: Compilable, batch: int) -> Any:
-        """Compile it for a batch size; it may have been traced for one only."""
-        shapes = batched(function.data, batch)
-        if not any(None in shape for shape, _ in function.data):
-            raise CannotCompileError(f"{function.said} was traced for one size only.")
-        return self._compile(function, shapes)[0]
+        """Compile it for a batch size."""
+        return self._compile(function, batched(function.data, batch))[0]
 
     def _by_size(self, function: CompiledFunction) -> tuple[Any, float] | None:
         """Find the batch size from the bytes alone.

@@ -54,6 +54,12 @@ def _filled(shape: Unknown, front: Shape) -> Shape:
     return tuple(front[0] if size is None else size for size in shape)
 
 
+def takes(data: Sequence[tuple[Unknown, Any]], batch: int) -> bool:
+    """Say whether it can be given batches of that size, or whether it was traced for another."""
+    fronts = {shape[0] for shape, _ in data if shape}
+    return None in fronts or batch in fronts
+
+
 def batched(data: Sequence[tuple[Unknown, Any]], batch: int) -> tuple[Shape, ...]:
     """Fill in a batch size; nothing else may be open."""
     if any(None in shape[1:] for shape, _ in data):

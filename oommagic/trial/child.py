@@ -22,10 +22,11 @@ from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
 
 from oommagic.errors import CannotTravelError, OommagicError
+from oommagic.recording import StepTapes
 from oommagic.tf.folders import remove
 from oommagic.trial import cell_run, guard, held_back, rebuild
 from oommagic.trial.outcomes import Finished, Raised, RanOut
-from oommagic.trial.wire import Progress, Refused, Wanted, to_bytes
+from oommagic.trial.wire import GraphWanted, Progress, Refused, SizeWanted, to_bytes
 
 _INPUT, _OUTPUT, _SCREEN = 0, 1, 2
 
@@ -39,10 +40,11 @@ class _Pipes:
 
 
 class _Answers:
-    """Says things to the parent."""
+    """Says things to the parent, which answers some of them by an order."""
 
-    def __init__(self, pipe: BinaryIO) -> None:
+    def __init__(self, pipe: BinaryIO, orders: "_Orders") -> None:
         self._pipe = pipe
+        self._orders = orders
         self.is_opening = False
         """Whether an error of now would come of what was sent, and not of the task."""
 
@@ -50,9 +52,16 @@ class _Answers:
         """Say what goes on."""
         self._say(Progress(text))
 
-    def wanted(self, batch: int) -> None:
+    def graph(self, batch: int) -> Any:
         """Ask for the graph of a step at that batch size."""
-        self._say(Wanted(batch))
+        self._say(GraphWanted(batch))
+        return _opened(self._orders.get(), self)
+
+    def next_size(self, tapes: StepTapes) -> int | None:
+        """Ask at which size XLA shall tell more of the step, if at any."""
+        self._say(SizeWanted(tapes))
+        size: int | None = self._orders.get()["size"]
+        return size
 
     def finished(self, value: object) -> NoReturn:
         """Give the task's result, and end: what TensorFlow would still tidy up takes time."""
@@ -90,20 +99,25 @@ class _Answers:
 _WHY_NOT_OPENED = "there it could not be put together again. "
 
 _Orders = SimpleQueue[dict[str, Any]]
-_Task = Callable[[Callable[[], Any], Callable[[str], None]], object]
+_Task = Callable[[Callable[[], Any], _Answers], object]
 
 
-def _record(open_parcel: Callable[[], Any], on_progress: Callable[[str], None]) -> object:
+def _record(open_parcel: Callable[[], Any], answers: _Answers) -> object:
     """Record steps of a model: what a plan is made from."""
     from oommagic.tf import steps
 
     with steps.Making() as making:
-        subject, sample, task, first = open_parcel()
-    tapes = steps.record(subject, sample, task, on_progress, first=first)
+        subject, sample, task, first, told = open_parcel()
+
+    def wanted(tapes: StepTapes) -> int | None:
+        return answers.next_size(replace(tapes, made=making.tape))
+
+    asked = (subject, sample, task, answers.progress)
+    tapes = steps.record(*asked, first=first, told=told, wanted=wanted)
     return replace(tapes, made=making.tape)
 
 
-def _measure(open_parcel: Callable[[], Any], _on_progress: Callable[[str], None]) -> object:
+def _measure(open_parcel: Callable[[], Any], _answers: _Answers) -> object:
     """Run real steps at one batch size, and give their peak and their time."""
     from oommagic.tf import steps
 
@@ -118,9 +132,9 @@ def main() -> None:
     """Do what the parent asks for."""
     faulthandler.enable()  # a crash leaves a word on the screen, of which the parent keeps the end
     pipes = _take_pipes()
-    answers = _Answers(pipes.answers)
-    sys.excepthook = answers.failed
     orders: _Orders = SimpleQueue()
+    answers = _Answers(pipes.answers, orders)
+    sys.excepthook = answers.failed
     threading.Thread(target=_listen, args=(pipes.orders, orders), daemon=True).start()
     guard.offer_to_be_ended()
     first = orders.get()
@@ -132,15 +146,15 @@ def main() -> None:
         open_parcel = partial(_opened, order, answers)
         answers.finished(cell_run.run(order, open_parcel, answers.progress, is_held=is_held))
     guard.limit_host_memory(order["limit_bytes"])
-    answers.finished(_do(order, answers, orders))
+    answers.finished(_do(order, answers))
 
 
-def _do(order: dict[str, Any], answers: _Answers, orders: _Orders) -> object:
+def _do(order: dict[str, Any], answers: _Answers) -> object:
     def open_parcel() -> Any:
         things = _opened(order, answers)
-        return (_able_to_ask(things[0], answers, orders), *things[1:])
+        return (_able_to_ask(things[0], answers), *things[1:])
 
-    return _TASKS[order["task"]](open_parcel, answers.progress)
+    return _TASKS[order["task"]](open_parcel, answers)
 
 
 def _opened(order: dict[str, Any], answers: _Answers) -> Any:
@@ -152,16 +166,12 @@ def _opened(order: dict[str, Any], answers: _Answers) -> Any:
     return things
 
 
-def _able_to_ask(subject: Any, answers: _Answers, orders: _Orders) -> Any:
+def _able_to_ask(subject: Any, answers: _Answers) -> Any:
     """Let steps whose code has stayed in the kernel ask for their graphs."""
     from oommagic.tf.step_graphs import StepsInGraphs
 
-    def ask(batch: int) -> Any:
-        answers.wanted(batch)
-        return _opened(orders.get(), answers)
-
     if isinstance(subject, StepsInGraphs):
-        subject.ask = ask
+        subject.ask = answers.graph
     return subject
 
 

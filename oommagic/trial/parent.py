@@ -14,11 +14,12 @@ from oommagic import errors
 from oommagic.errors import OommagicError, PlanError
 from oommagic.measure.limits import available_bytes
 from oommagic.tf import arena
+from oommagic.tf.compiled_sizes import Wanted, no_more
 from oommagic.tf.xla_functions import compiling_quickly
 from oommagic.trial.keeper import Keeper
 from oommagic.trial.outcomes import Died, Finished, Raised, RanOut, Result, TimedOut
 from oommagic.trial.parcel import pack
-from oommagic.trial.wire import Progress, Refused, Wanted
+from oommagic.trial.wire import GraphWanted, Progress, Refused, SizeWanted
 from oommagic.units import format_bytes
 
 HEAVY = ("tensorflow", "keras")
@@ -41,13 +42,14 @@ def run(  # noqa: PLR0913 (all but the first two are said by name)
     on_progress: Callable[[str], None],
     values: bool = False,
     give_graph: Give = _nothing,
+    choose_size: Wanted = no_more,
 ) -> Result:
     """Do a task of `trial.child` with these things, on a training device of that size.
 
     The child starts at once; the things are packed meanwhile. What cannot be sent is a
     `CannotTravelError`; what else oommagic cannot do, in the child too, is its own error. Weights
     travel as shapes, unless their `values` are wanted. `give_graph` gives the graph of a step at a
-    batch size, for a `StepsInGraphs` among the things.
+    batch size, for a `StepsInGraphs` among the things; `choose_size` the size that XLA tells next.
     """
 
     def order(folder: Path) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def run(  # noqa: PLR0913 (all but the first two are said by name)
     if task == "tapes":  # how fast its steps are only decides which sizes it tries
         environment |= compiling_quickly()
     keeper = Keeper(leash, environment, modules)
-    hearing = _Hearing(timeout_s, on_progress, give_graph)
+    hearing = _Hearing(timeout_s, on_progress, give_graph, choose_size)
     return _kept(keeper, leash, order, hearing)
 
 
@@ -93,6 +95,7 @@ class _Hearing:
     timeout_s: float
     on_progress: Callable[[str], None]
     give_graph: Give = _nothing
+    choose_size: Wanted = no_more
     is_wanted: Callable[[], bool] = lambda: True
     began_s: float = field(default_factory=time.monotonic)
 
@@ -175,10 +178,8 @@ def _outcome(keeper: Keeper, hearing: _Hearing) -> Result:
         match message:
             case Progress(text):
                 hearing.on_progress(text)
-            case Wanted(batch):
-                graph, folder = hearing.give_graph(batch), keeper.folder / str(batch)
-                with room_for_files(keeper.folder):
-                    keeper.order(_left(pack(graph, folder=folder), folder))
+            case GraphWanted() | SizeWanted():
+                keeper.order(_given(message, keeper.folder, hearing))
             case Refused(error_type, arguments):
                 raise _own_error(error_type, arguments)
             case Raised() | RanOut():
@@ -187,6 +188,15 @@ def _outcome(keeper: Keeper, hearing: _Hearing) -> Result:
                 return message
             case _:
                 return Died("said something that is not an answer", keeper.log())
+
+
+def _given(wanted: GraphWanted | SizeWanted, folder: Path, hearing: _Hearing) -> dict[str, Any]:
+    """Give what the child asks for: the graph of a step, or the next size that XLA shall tell."""
+    if isinstance(wanted, SizeWanted):
+        return {"size": hearing.choose_size(wanted.tapes)}
+    graph, its_folder = hearing.give_graph(wanted.batch), folder / str(wanted.batch)
+    with room_for_files(folder):
+        return _left(pack(graph, folder=its_folder), its_folder)
 
 
 def _own_error(error_type: str, arguments: tuple[str, ...]) -> OommagicError:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from oommagic.recording import StepTapes
+
 _MARK = b"oommagic"
 _HEADER = struct.Struct("<8sQ")
 _OURS = ("oommagic.report", "oommagic.recording", "oommagic.trial.outcomes", __name__)
@@ -37,10 +39,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GraphWanted:
     """What the child cannot make itself: the graph of a step at this batch size."""
 
     batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeWanted:
+    """What the child knows of a step; it asks at which batch size XLA shall tell more."""
+
+    tapes: StepTapes
 
 
 @dataclass(frozen=True, slots=True)

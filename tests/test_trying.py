@@ -17,6 +17,7 @@ from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from children import ROOT, run_python
 from IPython.core.interactiveshell import InteractiveShell
@@ -384,27 +385,29 @@ def test_a_folder_that_is_gone_is_a_sentence(shell: InteractiveShell) -> None:
         try_fixes(report, shell.user_ns, progress=_quiet)
 
 
-@linux_alone
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
-def test_on_a_disk_that_is_full_a_sentence_says_so(
-    shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Give a disk with room for what is sent, and not for a link to each of many files."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    for number in range(40):
-        Path(f"file-{number}").touch()
-    # There is room for what is sent, and not for a link to each file.
     options = ["-t", "tmpfs", "-o", "size=1m,nr_inodes=30", "none"]
     if subprocess.run(["mount", *options, disk], check=False, capture_output=True).returncode:
         pytest.skip("this machine lets nobody mount a disk")
-    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@linux_alone
+def test_on_a_disk_that_is_full_a_sentence_says_so(
+    shell: InteractiveShell, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        Path(f"file-{number}").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     report = reported(shell, "one = 1\n", ("1", "2"))
-    try:
-        with pytest.raises(TrialError, match=r"No space left on device.*: make room there"):
-            try_fixes(report, shell.user_ns, progress=_quiet)
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    with pytest.raises(TrialError, match=r"No space left on device.*: make room there"):
+        try_fixes(report, shell.user_ns, progress=_quiet)
+    assert list(small_disk.iterdir()) == []
 
 
 # ---- Files --------------------------------------------------------------------------------------
@@ -616,6 +619,20 @@ def test_no_other_end_is_taken_for_a_success(
     assert trial.before.outcome == outcome
     assert message in trial.before.message
     assert trial.after.outcome == "finished"
+
+
+@linux_alone
+def test_what_the_cell_has_started_ends_with_it(shell: InteractiveShell) -> None:
+    seconds = "600.0731"  # no other process has this one
+    cell = f"""
+import subprocess
+for is_alone in (False, True):
+    subprocess.Popen(["sleep", "{seconds}"], start_new_session=is_alone)
+one = 1
+"""
+    assert unrun(shell, cell, ("one = 1", "one = 2")).after.outcome == "finished"
+    processes = psutil.process_iter(["cmdline"])
+    assert not [one for one in processes if seconds in (one.info["cmdline"] or ())]
 
 
 def test_what_takes_too_long_is_ended(shell: InteractiveShell) -> None:

@@ -7,6 +7,7 @@ the main thread holds a lock: `with lock:` gives it back whatever happens, witho
 
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -32,6 +33,7 @@ _COMMAND = (
 )
 _ROOT = str(Path(__file__).resolve().parents[2])
 _LOOK_S = 0.02
+_GONE_S = 1.0
 _PIECE_BYTES = 1 << 16
 _LOG_BYTES = 4000
 
@@ -110,6 +112,7 @@ class Keeper(threading.Thread):
             _end(child)
             # The way in which it ended is known once it was waited for.
             child.wait()
+            _end_all_with(b"TMPDIR=" + os.fsencode(self.folder))
             for pipe in (child.stdin, child.stdout, child.stderr):
                 if pipe is not None:
                     pipe.close()
@@ -211,6 +214,20 @@ def _end(child: _Process) -> None:
             os.killpg(child.pid, signal.SIGKILL)
     else:
         child.kill()
+
+
+def _end_all_with(setting: bytes) -> None:
+    """End processes that left the child's group for one of their own, by what they have of it."""
+    for place in Path("/proc").glob("[0-9]*") if hasattr(os, "pidfd_open") else ():
+        # Gone meanwhile, or another user's.
+        with suppress(OSError):
+            held = os.pidfd_open(int(place.name))
+            try:
+                if setting in (place / "environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(held, signal.SIGKILL)
+                    select.select([held], [], [], _GONE_S)  # until then it may write
+            finally:
+                os.close(held)
 
 
 def _has_ended(child: _Process) -> bool:

@@ -22,9 +22,12 @@ class Curve:
     def range_at(self, batch: int) -> tuple[int, int]:
         """Give the least and the most that it may be, if the curve bends somewhere else.
 
-        Beyond all known sizes it may grow by as much as if all of it were the samples'; below
-        them it may not shrink at all.
+        At a known size it is what is known. Beyond all of them it may grow by as much as if all of
+        it were the samples'; below them it may not shrink at all.
         """
+        there = dict(self.known).get(batch)
+        if there is not None:
+            return there, there
         place = self._place(batch)
         pieces = (max(place - 1, 1), place, min(place + 1, len(self.known) - 1))
         values = [round(self._on_piece(piece, batch)) for piece in pieces]

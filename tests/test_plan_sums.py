@@ -7,8 +7,11 @@ from itertools import pairwise
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oommagic.errors import PlanError
+from oommagic.explain.fitting import size_to_tell
 from oommagic.explain.plan import Plan
 from oommagic.forecasts import Limit
 from oommagic.planning import proven_batch
@@ -227,6 +230,69 @@ def compiled_plan() -> Plan:
 def test_a_compiled_step_is_not_taken_to_grow_as_slowly_as_it_began(compiled_plan: Plan) -> None:
     """By the last two sizes alone 3,900 would fit."""
     assert 256 < compiled_plan.max_batch() <= 256 * 100 // 24
+
+
+LIMIT = Limit("the limit", 100 * MIB)
+Law = Callable[[int], int]
+
+
+def told_of(law: Law, *sizes: int) -> StepTapes:
+    """Give a compiled step of which XLA has told these sizes."""
+    steps = [step(11, (PLAIN, law(11))) for _ in range(3)]
+    return replace(tapes(*steps), compiled=tuple(CompiledSize(n, law(n)) for n in (11, *sizes)))
+
+
+def told_as_asked(law: Law) -> StepTapes:
+    """Let XLA tell each size that is chosen to find the largest that fits."""
+    told = told_of(law, 256)
+    for _ in range(6):
+        size = size_to_tell(told, LIMIT.bytes)
+        if size is None:
+            break
+        told = replace(told, compiled=(*told.compiled, CompiledSize(size, law(size))))
+    return told
+
+
+def bending(bend: int) -> Law:
+    """Take little more for each sample up to a batch size, and much for each beyond."""
+    return lambda batch: 20 * MIB + batch * 20_000 + max(batch - bend, 0) * 400_000
+
+
+def with_data(law: Law, batch: int) -> int:
+    """Give what a step takes with its batch, of which 11 samples are a megabyte."""
+    return law(batch) + batch * MIB // 11
+
+
+@given(bend=st.integers(1, 400))
+def test_xla_is_asked_near_the_limit_until_the_largest_that_fits_is_known(bend: int) -> None:
+    law = bending(bend)
+    largest = max(n for n in range(1, 1000) if with_data(law, n) <= LIMIT.bytes)
+    said = Plan(told_as_asked(law), LIMIT).max_batch()
+    assert with_data(law, said) <= LIMIT.bytes
+    assert said >= 0.9 * largest
+
+
+def test_where_xla_asks_for_far_more_than_on_the_line_that_batch_is_not_promised() -> None:
+    def jumping(batch: int) -> int:
+        return batch * MIB // 4 + (30 * MIB if batch > 250 else 0)
+
+    assert 230 <= Plan(told_as_asked(jumping), LIMIT).max_batch() <= 250
+
+
+def test_for_another_limit_xla_is_asked_once_more() -> None:
+    law, asked = bending(100), list[int]()
+
+    def more_told(told: StepTapes, limit_bytes: int) -> list[CompiledSize]:
+        size = size_to_tell(told, limit_bytes)
+        asked.append(limit_bytes)
+        return [] if size is None else [CompiledSize(size, law(size))]
+
+    made = Plan(told_of(law, 16, 64, 256), more_told=more_told)
+    first = [made.max_batch(LIMIT.bytes) for _ in range(2)]
+    assert asked[0] == LIMIT.bytes
+    assert with_data(law, first[0]) <= LIMIT.bytes
+    assert made.max_batch(30 * MIB) < first[1]
+    assert with_data(law, made.max_batch(30 * MIB)) <= 30 * MIB
 
 
 def test_a_plan_says_what_it_was_made_from(plan: Plan, compiled_plan: Plan) -> None:

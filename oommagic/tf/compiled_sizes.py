@@ -24,12 +24,12 @@ def no_more(_: StepTapes) -> None:
 
 _COMPILE_S = 120.0
 """What asking XLA for one size may take: without the fewest there is no plan."""
-_TELLING_S, _UNSURE_S = 9.0, 5.0
+_TELLING_S, _UNSURE_S = 9.0, 4.5
 """After so long no size is asked for beyond the fewest: those that are wanted, and others."""
 _SAME = 0.001
 """What is closed asks for a few bytes more or less than what is open."""
-_FEWEST, _USUAL = 2, 3
-"""One size does not tell how the one allocation grows; so many are asked for before others."""
+_FEWEST = 2
+"""One size does not tell how the one allocation grows."""
 _MOST_WANTED = 6
 """So many sizes at most are asked for to find the largest that fits."""
 
@@ -51,7 +51,7 @@ class CompiledSizes:
     _took_s: float = 0.0
 
     def ask_usual(self, ran: TapedStep, told_before: Iterable[CompiledSize]) -> None:
-        """Ask for the size that ran, and for a few more; nothing is known if a part alone is told.
+        """Ask for the size that ran, and for another; nothing is known if a part alone is told.
 
         `ran` is a step that had been prepared. What was told before is not asked again.
         """
@@ -62,7 +62,7 @@ class CompiledSizes:
         if told is None or 2 * told.temporary_bytes < _added_bytes(ran):
             return  # a part alone: the rest has to be seen at other sizes
         self.known = {size.batch: size for size in told_before} | {told.batch: told}
-        while len(self.known) < _USUAL and self._ask(self._least_sure(0)):
+        while len(self.known) < _FEWEST and self._ask(self._least_sure(0)):
             pass
 
     def ask_wanted(self, wanted: Callable[[tuple[CompiledSize, ...]], int | None]) -> None:

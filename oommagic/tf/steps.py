@@ -130,8 +130,10 @@ class _Run:
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
-        more = step_sizes.more_at_first(pace, self._left_s())
-        taped += self._taped(lambda: step, first, more, device)
+        is_one_piece = self._is_compiled(mark) and not _names_layers(taped[-1].tape)
+        if not is_one_piece:  # whose steps do not differ
+            more = step_sizes.more_at_first(pace, self._left_s())
+            taped += self._taped(lambda: step, first, more, device)
         tapes = StepTapes(
             title=title_of(self.subject),
             task=self.task,
@@ -144,7 +146,7 @@ class _Run:
             held=tuple(one for one in held if one.device == device.name),
             needs=needs,
         )
-        if self._is_compiled(mark) and not _names_layers(taped[-1].tape):
+        if is_one_piece:
             tapes = self._told_by_xla(tapes, steps, mark)
         if len(tapes.compiled) <= 1:
             tapes = self._at_other_sizes(tapes, pace, steps, device, sides)

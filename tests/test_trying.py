@@ -504,7 +504,7 @@ def test_elsewhere_nothing_is_written(shell: InteractiveShell, tmp_path: Path) -
     for does in ("open(p, 'w')", "import os; os.remove(p)", "import os; os.rename(p, 'mine')"):
         trial = unrun(shell, f"p = {str(there / 'mine')!r}\n{does}\none = 1\n", ("= 1", "= 2"))
         assert trial.before.outcome == "failed"
-        assert "a trial writes no files of yours" in trial.before.message
+        assert trial.before.message.startswith("a trial writes no files of yours")
         assert "(in line 2)" in trial.before.message
     assert (there / "mine").read_text(encoding="utf-8") == "mine"
 

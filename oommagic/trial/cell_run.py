@@ -217,6 +217,8 @@ def _ran_out(run: TrialRun, failure: Failure) -> TrialRun:
 def _words(error: BaseException) -> str:
     """Say which error it was, and where in the cell."""
     text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, HeldBackError):
+        text = f"{error.strerror}: {error.filename}"
     if len(text) > _LONGEST_WORDS:
         text = text[:_LONGEST_WORDS] + "…"
     numbers = [

@@ -21,6 +21,8 @@ _PRECISION = 0.01
 """How far below the largest batch that fits that of one piece may lie, as a share of it."""
 _SPARE_BESIDE_ONE_PIECE = 0.005
 """Of the limit: room that is left where no ops race."""
+_BESIDE = (1.0, 1.01, 0.985, 0.97)
+"""Where ops race, these shares of a batch fit as well as it does."""
 _WORTH_ASKING = 0.03
 """XLA is asked about a larger batch only if it is larger by so much."""
 _LARGEST = 1 << 20
@@ -51,12 +53,12 @@ class FitOfRacing:
 
     def __init__(
         self,
-        scripts: Scripts,
+        scripts: Callable[[int], Scripts],
         room: Room,
         spare_bytes: Callable[[int, int], int],
         precision: float,
     ) -> None:
-        """Take all steps to rehearse, what a batch has to leave of a limit, and how close to go."""
+        """Take the steps to rehearse at a batch, what it has to leave, and how close to go."""
         self._scripts = scripts
         self._room = room
         self._spare_bytes = spare_bytes
@@ -76,8 +78,11 @@ class FitOfRacing:
         return 0
 
     def _fits(self, limit_bytes: int, batch: int) -> bool:
+        """Say whether it fits, and those beside it: one alone may fit by luck."""
+        scripts = self._scripts(batch)
         left_bytes = limit_bytes - self._spare_bytes(batch, limit_bytes)
-        return self._room.is_for(self._scripts, batch, left_bytes)
+        beside = dict.fromkeys(max(round(share * batch), 1) for share in _BESIDE)
+        return all(self._room.is_for(scripts, size, left_bytes) for size in beside)
 
 
 class FitOfOnePiece:

@@ -50,7 +50,7 @@ _LOW_PEAK_AND_HIGH = 3
 """Rehearsals for one row of a step that XLA compiled."""
 _DOUBLINGS = 20
 _FINEST = 3
-_SPARE = 0.025
+_SPARE = 0.015
 """Of the limit: room that a rehearsal under it has to leave, beside what small ops take."""
 _OF_EACH_SIZE = 2
 """So many steps, and more where that is quick, are rehearsed there."""
@@ -264,10 +264,20 @@ class Plan:
         room = Room(self._orders, grows=self._grows)
         if self._scripts.compiled_law is not None:
             return FitOfOnePiece(self._scripts, room).largest(limit_bytes)
-        several = replace(self._effort, fewest_steps=_OF_EACH_SIZE * len(self._scripts.others))
-        every_step = _affordable(self._scripts.together(), several)
-        fit = FitOfRacing(every_step, room, self._spare_bytes, self._effort.precision)
+        every, usual = map(self._in_turns, (self._scripts, self._scripts.of_usual_sizes()))
+        first = self._scripts.first.batch
+        fit = FitOfRacing(
+            lambda batch: usual if batch >= first else every,
+            room,
+            self._spare_bytes,
+            self._effort.precision,
+        )
         return fit.largest(limit_bytes, self.forecast.rows)
+
+    def _in_turns(self, scripts: Scripts) -> Scripts:
+        """Let one run do steps of each size in their turn, as many as can be afforded."""
+        several = replace(self._effort, fewest_steps=_OF_EACH_SIZE * len(scripts.others))
+        return _affordable(scripts.together(), several)
 
     def _spare_bytes(self, batch: int, limit_bytes: int) -> int:
         spare = _SPARE + self._unsure(batch) / 2

@@ -134,9 +134,10 @@ class Scripts:
         steps = tuple(script for turn in turns for script in turn if script is not None)
         return replace(self, others={self.first.batch: steps} if steps else {})
 
-    def beside(self, size_bytes: int) -> "Scripts":
-        """Let so much of the program's own lie on the device from the beginning on."""
-        return replace(self, before=(*self.before, _lying(size_bytes, OpRole("unknown"))))
+    def of_usual_sizes(self) -> "Scripts":
+        """Leave out sizes below the first one: ops on so few samples race otherwise."""
+        usual = {size: steps for size, steps in self.others.items() if size >= self.first.batch}
+        return replace(self, others=usual)
 
     def doubtful_workspace(self, batch: int) -> tuple[int, int]:
         """Give the scratch memory that may fall away, or come on top, at that size.

@@ -117,6 +117,7 @@ class _Run:
     on_progress: Progress
     until_s: float
     notes: list[str] = field(default_factory=list)
+    needs: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def record(self, first: int) -> StepTapes:
         device, mark = _device(), xla.last_number()
@@ -125,8 +126,7 @@ class _Run:
         sides = self.sample.fixed_sides() | sides_of(self.subject)
         self.on_progress(f"tracing and running the first step, at batch {first}")
         step = steps.at(first)
-        with run_graphs.collected() as needs:
-            taped = [self._tape_of(step, first, device)]
+        taped = [self._first_of(step, first, device)]
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
@@ -144,7 +144,6 @@ class _Run:
             steps=tuple(taped),
             batch_bytes={first: first * self.sample.row_bytes},
             held=tuple(one for one in held if one.device == device.name),
-            needs=needs,
         )
         if is_one_piece:
             tapes = self._told_by_xla(tapes, steps, mark)
@@ -152,7 +151,7 @@ class _Run:
             tapes = self._at_other_sizes(tapes, pace, steps, device, sides)
         if self._is_compiled(mark):
             self._check_sizes({*tapes.batch_bytes, *(one.batch for one in tapes.compiled)})
-        return replace(tapes, notes=(*self.sample.notes, *self.notes))
+        return replace(tapes, needs=dict(self.needs), notes=(*self.sample.notes, *self.notes))
 
     def _told_by_xla(self, tapes: StepTapes, steps: Steps, mark: int) -> StepTapes:
         """Ask XLA for sizes that need not run: the usual ones, and those that somebody wants."""
@@ -208,7 +207,8 @@ class _Run:
         self.on_progress(f"running steps at batch {size}")
         try:
             step = prepare()
-            yield from (self._tape_of(step, size, device) for _ in range(count))
+            yield self._first_of(step, size, device)
+            yield from (self._tape_of(step, size, device) for _ in range(count - 1))
         except (RuntimeError, MemoryError, _tensorflow_error()) as error:
             if failure_of(error) is None:
                 raise
@@ -224,6 +224,14 @@ class _Run:
             size_s=max(first.elapsed_s - second.elapsed_s, 0.0) if steps.is_prepared_anew else 0.0,
             most=_most(first.batch, second.tape, device),
         )
+
+    def _first_of(self, step: Step, batch: int, device: _Device) -> TapedStep:
+        """Tape a step that may be prepared anew, as graphs with other ops."""
+        with run_graphs.collected() as needs:
+            taped = self._tape_of(step, batch, device)
+        for op, needed in needs.items():
+            self.needs[op] = self.needs.get(op, frozenset()) | needed
+        return taped
 
     def _tape_of(self, step: Step, batch: int, device: _Device) -> TapedStep:
         recording = _Recording()

@@ -374,6 +374,8 @@ class Finding:
     saving: Saving | None = None
     runs_then: bool = False
     """Memory ran out, and with the change it is expected to suffice."""
+    is_guess: bool = False
+    """Expected by a step that ran out on its way forward: nobody knows what was still to come."""
     fix: Fix | None = None
     line_number: int | None = None
     instead_of: int | None = None

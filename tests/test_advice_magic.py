@@ -44,6 +44,7 @@ shell.run_cell("%%oomprofile -q\\n" + CELL)
 report = oommagic.last_report()
 told["rules"] = [one.rule for one in report.findings]
 told["first"] = [report.findings[0].runs_then, report.findings[0].line_number]
+told["guess"] = report.findings[0].is_guess, report.findings[0].message
 told["same after saving"] = report.findings == oommagic.report.report_json.from_text(
     report.to_json(), oommagic.Report, oommagic.report.FORMAT
 ).findings
@@ -79,6 +80,9 @@ def told() -> dict[str, Any]:
 def test_a_step_that_is_too_big_gets_a_smaller_batch_first(told: dict[str, Any]) -> None:
     assert told["rules"][0] == "smaller-batch"
     assert told["first"] == [True, 3]
+    is_guess, message = told["guess"]
+    assert is_guess == ("on its way forward" in message)
+    assert ("may fit" if is_guess else "is expected to take") in message
 
 
 def test_the_changed_cell_stands_below_as_it_was_typed_and_has_not_run(

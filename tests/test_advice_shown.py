@@ -103,6 +103,7 @@ def test_a_cell_that_should_run_and_one_that_did_are_told_apart() -> None:
     assert first(batch, measured(1)).mark == "should make this cell run"
     assert first(batch, rescued(1)).mark == "makes this cell run"
     assert first(batch, in_vain(1)).mark == ""
+    assert first(replace(batch, is_guess=True)).mark == "may make this cell run"
     assert first(replace(batch, runs_then=False)).mark == ""
 
 

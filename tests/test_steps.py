@@ -444,6 +444,36 @@ told.update(facts_of(record(model, data, budget_s=4)))
     assert len(set(told["sizes"])) > 1
 
 
+def test_a_compiled_step_that_has_to_know_its_size_tells_of_several_all_the_same(
+    child: Conversation,
+) -> None:
+    told = _told(
+        child,
+        """
+class Knowing(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.last = L.Dense(512, "relu"), L.Dense(1)
+
+    def call(self, x):
+        return self.last(self.wide(x))
+
+    def train_step(self, data):
+        if data[0].shape[0] is None:
+            raise ValueError("of which size?")
+        return super().train_step(data)
+
+model = Knowing()
+model.compile("sgd", "mse", jit_compile=True)
+data = np.random.rand(16, 64), np.random.rand(16, 1)
+told.update(facts_of(record(model, data, budget_s=20)))
+""",
+    )
+    sizes = dict(told["compiled"])
+    assert {told["sizes"][0], 256, 64} <= set(sizes)
+    assert sizes[64] < sizes[256]
+
+
 def test_a_step_of_ones_own_of_which_xla_compiles_little_runs_at_several_sizes(
     child: Conversation,
 ) -> None:

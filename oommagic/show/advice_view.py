@@ -115,7 +115,9 @@ def _mark(finding: Finding, trial: Trial | None) -> str:
         return ""
     if trial is not None and trial.before.outcome == "ran out":
         return "makes this cell run"
-    return "should make this cell run" if finding.runs_then else ""
+    if not finding.runs_then:
+        return ""
+    return f"{'may' if finding.is_guess else 'should'} make this cell run"
 
 
 def _terms(finding: Finding, trial: Trial | None) -> Iterator[str]:

@@ -83,11 +83,10 @@ class CompiledSizes:
 
     def _first_told(self, ran: TapedStep) -> CompiledSize | None:
         """Tell the size that ran: as it would be open, and so at all sizes, unless it took more."""
-        if not self.steps.is_open:
-            self.steps.trace(ran.batch, is_open=True)
-        opened = self._told(ran.batch)
+        is_open = self.steps.is_open or self.steps.trace(ran.batch, is_open=True)
+        opened = self._told(ran.batch) if is_open else None
         asked_bytes = max(ran.tape.requested_bytes)
-        if opened is None or asked_bytes <= (1 + _SAME) * opened.temporary_bytes:
+        if opened is not None and asked_bytes <= (1 + _SAME) * opened.temporary_bytes:
             return opened
         closed = self._told_closed(ran.batch)
         self._is_closed = closed is not None

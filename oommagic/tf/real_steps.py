@@ -75,7 +75,10 @@ class _OfModel:
 
     def trace(self, batch: int, *, is_open: bool) -> bool:
         batches = self._batches(batch, is_open=is_open)
-        self._traced.append(self._trace_on(self._model, batches))
+        try:
+            self._traced.append(self._trace_on(self._model, batches))
+        except Exception:  # noqa: BLE001 (the user's code may raise anything of an open size)
+            return False
         return True
 
     def _batches(self, batch: int, *, is_open: bool) -> Iterator[Any]:

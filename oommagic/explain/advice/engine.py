@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from oommagic.cell import diff, edited, parse_typed
-from oommagic.explain.advice.fitting import step_at
+from oommagic.explain.advice.fitting import is_guess, step_at
 from oommagic.explain.advice.rule import Found, Rule
 from oommagic.explain.advice.rules import RULES
 from oommagic.explain.advice.situation import Situation
@@ -75,6 +75,7 @@ class _Said:
             changes=found.changes or (rule.fix_safety if rule.safety == "changes results" else ""),
             saving=found.saving,
             runs_then=self.runs_then(here),
+            is_guess=self.runs_then(here) and is_guess(here),
             fix=self.fix,
             line_number=found.line_number,
         )

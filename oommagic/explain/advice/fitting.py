@@ -37,6 +37,12 @@ def step_at(here: Situation, batch: int) -> PlannedBatch | None:
     return PlannedBatch(batch, low, (low + high) // 2, high, {})
 
 
+def is_guess(here: Situation) -> bool:
+    """Say whether what a step takes in all is guessed from one that ran out on its way forward."""
+    is_known = here.has_all_activations or here.planned(here.batch or 0) is not None
+    return here.ran_out and here.place == here.device and not is_known
+
+
 def is_planned(here: Situation, *steps: PlannedBatch) -> bool:
     """Say whether the plan tells of these steps; else they are guessed from one that ran out."""
     return all(here.planned(step.batch) is not None for step in steps)

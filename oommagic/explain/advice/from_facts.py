@@ -12,6 +12,9 @@ from oommagic.explain.growth import growths
 from oommagic.recording import Named
 from oommagic.report import HOST, Forecast, Verdict
 
+_GRADIENTS = "gradient_tape/"
+"""Stands in the names of ops that go back through a step."""
+
 
 def situation_of(  # noqa: PLR0913, PLR0917 (each is a source of its own)
     cell: TypedCell,
@@ -31,6 +34,7 @@ def situation_of(  # noqa: PLR0913, PLR0917 (each is a source of its own)
         lines=facts.lines(),
         forecast=forecast,
         batch=_batch(facts, forecast),
+        has_all_activations=facts.failure is not None and _GRADIENTS in facts.failure.op,
         growths=grown,
         traces={each.name: each.traces for each in facts.traced},
         names=names,

@@ -48,6 +48,8 @@ class Situation:
     forecast: Forecast | None = None
     batch: int | None = None
     """The size of the training steps that ran."""
+    has_all_activations: bool = False
+    """Whether the step that ran out had come to its gradients: its activations were there then."""
     growths: tuple[Growth, ...] = ()
     traces: Mapping[str, int] = field(default_factory=dict)
     """How often each tf.function was traced."""

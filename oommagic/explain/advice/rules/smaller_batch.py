@@ -5,7 +5,13 @@ from dataclasses import replace
 
 from oommagic.explain.advice.batches import resized, sizes_that_ran
 from oommagic.explain.advice.examples import STEP_OF_96
-from oommagic.explain.advice.fitting import batch_to_try, is_planned, saving_between, step_at
+from oommagic.explain.advice.fitting import (
+    batch_to_try,
+    is_guess,
+    is_planned,
+    saving_between,
+    step_at,
+)
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -124,8 +130,16 @@ def _message(here: Situation, now: PlannedBatch, then: PlannedBatch) -> str:
             f"{then.batch} is the largest that is expected to fit {limit}, at "
             f"{format_bytes(then.peak_bytes)}."
         )
-    return (
+    came_to = (
         f"The first step at batch {now.batch} came to {format_bytes(here.device_needs_bytes)} of "
-        f"{limit} before it ran out. One of {then.batch} is expected to take "
-        f"{format_bytes(then.high_bytes)} at the most; `%oombatch` finds the largest that fits."
+        f"{limit} before it ran out"
+    )
+    if is_guess(here):
+        return (
+            f"{came_to}, on its way forward: what was still to come is not known. One of "
+            f"{then.batch} may fit; `%oombatch` finds the largest that does."
+        )
+    return (
+        f"{came_to}. One of {then.batch} is expected to take {format_bytes(then.high_bytes)} at "
+        "the most; `%oombatch` finds the largest that fits."
     )

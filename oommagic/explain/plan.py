@@ -50,7 +50,7 @@ _LOW_PEAK_AND_HIGH = 3
 """Rehearsals for one row of a step that XLA compiled."""
 _DOUBLINGS = 20
 _FINEST = 3
-_SPARE = 0.015
+_SPARE = 0.025
 """Of the limit: room that a rehearsal under it has to leave, beside what small ops take."""
 _OF_EACH_SIZE = 2
 """So many steps, and more where that is quick, are rehearsed there."""

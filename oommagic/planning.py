@@ -39,6 +39,8 @@ _TRIAL_S = 300.0
 _TRIAL_STEPS = 4
 _MOST_TRIALS = 3
 _WORTH_SAYING = 0.01
+_SAME_STEP = 0.001
+"""What XLA tells of one step differs by no more from process to process."""
 _NEXT_TRIAL = 0.93
 """How much smaller the next batch to try is."""
 
@@ -96,7 +98,11 @@ class Question:
 
     def more_told(self, tapes: StepTapes, progress: Progress) -> Sequence[CompiledSize]:
         """Have XLA tell more of a step that it compiled, for the largest that fits the limit."""
-        return self._tapes_from(tapes.steps[0].batch, progress, tapes.compiled).compiled
+        ran = tapes.steps[0].batch
+        new = self._tapes_from(ran, progress, tapes.compiled).compiled
+        before, now = (_bytes_at(ran, told) for told in (tapes.compiled, new))
+        # The model may have been compiled or frozen otherwise since.
+        return new if abs(before - now) <= _SAME_STEP * before else ()
 
     def _tapes(self, progress: Progress) -> StepTapes:
         """Record steps; where the first size does not fit, once more from a very small one on."""
@@ -215,6 +221,10 @@ class _Told:
             return None
         return cls(ref(asked.subject), asked.sample, asked.task, progress)
 
+    def __reduce__(self) -> Any:
+        """Leave the model behind: a plan that was sent knows what it knows."""
+        return type(None), ()
+
     def __call__(self, tapes: StepTapes, limit_bytes: int) -> Sequence[CompiledSize]:
         subject = self.subject()
         if subject is None:
@@ -224,6 +234,10 @@ class _Told:
         with saying(self.progress) as say, suppress(PlanError, CannotTravelError):
             return Question(subject, self.sample, self.task, limit, 0).more_told(tapes, say)
         return ()
+
+
+def _bytes_at(batch: int, told: Sequence[CompiledSize]) -> int:
+    return next((size.temporary_bytes for size in told if size.batch == batch), 0)
 
 
 class _DoesNotFitError(PlanError):

@@ -295,6 +295,18 @@ def test_for_another_limit_xla_is_asked_once_more() -> None:
     assert with_data(law, made.max_batch(30 * MIB)) <= 30 * MIB
 
 
+def test_of_a_limit_xla_is_not_asked_again_where_it_could_not_tell_more() -> None:
+    asked = list[int]()
+
+    def nothing_told(_: StepTapes, limit_bytes: int) -> list[CompiledSize]:
+        asked.append(limit_bytes)
+        return []
+
+    made = Plan(told_of(bending(100), 16, 64, 256), more_told=nothing_told)
+    assert len({made.max_batch(LIMIT.bytes) for _ in range(3)}) == 1
+    assert asked == [LIMIT.bytes]
+
+
 def test_a_plan_says_what_it_was_made_from(plan: Plan, compiled_plan: Plan) -> None:
     assert plan.forecast.how == (
         "From every allocation of 6 real steps at batch 11 and 31, each scaled to the batch, and "

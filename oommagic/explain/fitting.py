@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from oommagic.curve import Curve
 from oommagic.explain.orders import Orders
 from oommagic.explain.rehearsal import Device, RanOutError, Rehearsal
 from oommagic.explain.scaling import Scripts, at_worst, on_lines, scripts_of
@@ -88,10 +89,9 @@ class FitOfRacing:
 class FitOfOnePiece:
     """The largest batch of a step that XLA compiled."""
 
-    def __init__(self, scripts: Scripts, room: Room) -> None:
-        """Take the step and what XLA has told of it."""
-        law = scripts.compiled_law
-        self._told = [size for size, _ in law.known] if law else []
+    def __init__(self, scripts: Scripts, law: Curve, room: Room) -> None:
+        """Take the step, and the law by which its piece grows: what XLA has told."""
+        self._told = [size for size, _ in law.known]
         alone = {size: steps[:1] for size, steps in scripts.others.items()}
         together = replace(scripts, others=alone).together()
         self._at_worst, self._on_lines = at_worst(together), on_lines(together)
@@ -126,8 +126,9 @@ class FitOfOnePiece:
 
 def size_to_tell(tapes: StepTapes, limit_bytes: int) -> int | None:
     """Choose the size at which XLA shall tell what a step takes, for the largest that fits."""
-    room = Room(Orders(tapes.needs), grows=tapes.is_arena)
-    return FitOfOnePiece(scripts_of(tapes), room).size_to_tell(limit_bytes)
+    scripts, room = scripts_of(tapes), Room(Orders(tapes.needs), grows=tapes.is_arena)
+    law = scripts.compiled_law
+    return None if law is None else FitOfOnePiece(scripts, law, room).size_to_tell(limit_bytes)
 
 
 def _doublings(size: int) -> Iterator[int]:

@@ -93,7 +93,11 @@ class Plan:
         """
         self._effort = effort
         self._scripts = _affordable(scripts_of(tapes), effort)
-        self._tapes, self._more_told = tapes, more_told
+        self._near = self._scripts
+        """By what XLA has told since the rows were made, near limits of which it was asked."""
+        self._more_told = more_told if self._scripts.compiled_law is not None else None
+        self._tapes = tapes if self._more_told is not None else None
+        self._asked: set[int] = set()
         self._edges = [at_edge(self._scripts, is_most=is_most) for is_most in (False, True)]
         self._orders = Orders(tapes.needs)
         self._piece = CompiledPiece(tapes.compiled)
@@ -252,18 +256,21 @@ class Plan:
 
     def _learn_of(self, limit_bytes: int) -> None:
         """Have XLA tell what it takes to find the largest of that limit, if it was not told yet."""
-        law = self._scripts.compiled_law
-        if self._more_told is None or law is None or not size_to_tell(self._tapes, limit_bytes):
+        tapes, more_told = self._tapes, self._more_told
+        if tapes is None or more_told is None or limit_bytes in self._asked:
             return
-        told = {size.batch: size for size in self._tapes.compiled}
-        told |= {size.batch: size for size in self._more_told(self._tapes, limit_bytes)}
-        self._tapes = replace(self._tapes, compiled=tuple(told.values()))
-        self._scripts = _affordable(scripts_of(self._tapes), self._effort)
+        self._asked.add(limit_bytes)
+        if size_to_tell(tapes, limit_bytes):
+            told = {size.batch: size for size in tapes.compiled}
+            told |= {size.batch: size for size in more_told(tapes, limit_bytes)}
+            self._tapes = replace(tapes, compiled=tuple(told.values()))
+            self._near = _affordable(scripts_of(self._tapes), self._effort)
 
     def _largest(self, limit_bytes: int) -> int:
         room = Room(self._orders, grows=self._grows)
-        if self._scripts.compiled_law is not None:
-            return FitOfOnePiece(self._scripts, room).largest(limit_bytes)
+        law = self._near.compiled_law
+        if law is not None:
+            return FitOfOnePiece(self._near, law, room).largest(limit_bytes)
         every, usual = map(self._in_turns, (self._scripts, self._scripts.of_usual_sizes()))
         first = self._scripts.first.batch
         fit = FitOfRacing(

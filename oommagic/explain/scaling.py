@@ -9,7 +9,7 @@ grow with the batch unless it was seen to.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import log
@@ -31,6 +31,8 @@ _NEAR, _GRAIN = 0.001, 256
 _SMALL_WORKSPACE_BYTES = MIB
 _DOUBT, _DOUBT_OF_FIT = 0.003, 0.05
 """Of what XLA told at a size; and of what it did not tell, where it is to fit for sure."""
+_SMALL_FACTOR = 5
+"""Of so little many sizes are a multiple by chance."""
 _MANY = 4096
 _CRUMB_BYTES = 2048
 """What takes no more than that at so many samples, and is freed by its own step, goes into gaps
@@ -182,28 +184,24 @@ def _more(ops: Mapping[str, Allocation], others: Mapping[str, Allocation], batch
 
 def at_edge(scripts: Scripts, *, is_most: bool) -> Scripts:
     """Let the compiled step ask for the least, or the most, that its law allows."""
-    law = scripts.compiled_law
-    return scripts if law is None else _asking_by(Edge(law, is_most), scripts)
+    return _asking_by(lambda law: Edge(law, is_most), scripts)
 
 
 def at_worst(scripts: Scripts) -> Scripts:
     """Let the compiled step ask for the most that it surely stays below."""
-    law = scripts.compiled_law
-    return (
-        scripts
-        if law is None
-        else _asking_by(Edge(law, is_most=True, doubt_between=_DOUBT_OF_FIT), scripts)
-    )
+    return _asking_by(lambda law: Edge(law, is_most=True, doubt_between=_DOUBT_OF_FIT), scripts)
 
 
 def on_lines(scripts: Scripts) -> Scripts:
     """Let the compiled step ask for what lies between the sizes that XLA has told."""
-    law = scripts.compiled_law
-    return scripts if law is None else _asking_by(Line(law), scripts)
+    return _asking_by(Line, scripts)
 
 
-def _asking_by(other: Edge | Line, scripts: Scripts) -> Scripts:
+def _asking_by(of: Callable[[Curve], Edge | Line], scripts: Scripts) -> Scripts:
     law = scripts.compiled_law
+    if law is None:
+        return scripts
+    other = of(law)
 
     def moved(script: Script) -> Script:
         allocations = (
@@ -313,7 +311,7 @@ class _Laws:
         if not batch:
             return Law(requested)
         told = self._compiled.get(batch)
-        if self.of_compiled is not None and told and _is_near(requested, told):
+        if self.of_compiled is not None and told and not stays and _is_near(requested, told):
             return self.of_compiled
         seen = self._seen[key]
         shape, _ = tape.tensors[tape.tensor_numbers[event]]
@@ -332,7 +330,8 @@ class _Laws:
         no other side is a multiple of the batch either.
         """
         if not shape:
-            return self.of_compiled is not None and requested % batch == 0
+            is_told = self.of_compiled is not None and batch > _SMALL_FACTOR
+            return is_told and requested % batch == 0
         if self._is_of_a_cell:
             return (shape[0] > 0 and shape[0] % batch == 0) or batch in shape
         return any(size and size % batch == 0 for size in shape)

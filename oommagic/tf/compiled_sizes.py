@@ -2,7 +2,8 @@
 
 A step that was traced open, for batches of any size, is compiled for each without being traced
 again. Mostly XLA makes the same of it as of one that was traced closed, for a size that TensorFlow
-knew, as of a data set that drops what is left over. Where it does not, the more is told.
+knew, as of a data set that drops what is left over. Where it does not, each size is traced as the
+one that ran.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -56,12 +57,16 @@ class CompiledSizes:
         `ran` is a step that had been prepared. What was told before is not asked again.
         """
         began_s = perf_counter()
+        self.known = {size.batch: size for size in told_before}
+        if self.known:  # somebody waits for nothing but what XLA tells
+            self.until_s = began_s + _TELLING_S
         self.unsure_until_s = min(self.until_s, began_s + _UNSURE_S)
         self.until_s = min(self.until_s, began_s + _TELLING_S)
         told = self._first_told(ran)
         if told is None or 2 * told.temporary_bytes < _added_bytes(ran):
-            return  # a part alone: the rest has to be seen at other sizes
-        self.known = {size.batch: size for size in told_before} | {told.batch: told}
+            self.known = {}  # a part alone: the rest has to be seen at other sizes
+            return
+        self.known[told.batch] = told
         while len(self.known) < _FEWEST and self._ask(self._least_sure(0)):
             pass
 
@@ -82,15 +87,14 @@ class CompiledSizes:
         return step_sizes.size_to_tell(known, held_bytes)
 
     def _first_told(self, ran: TapedStep) -> CompiledSize | None:
-        """Tell the size that ran: as it would be open, and so at all sizes, unless it took more."""
+        """Tell the size that ran, in the way in which XLA tells what its tape shows."""
         is_open = self.steps.is_open or self.steps.trace(ran.batch, is_open=True)
         opened = self._told(ran.batch) if is_open else None
-        asked_bytes = max(ran.tape.requested_bytes)
-        if opened is not None and asked_bytes <= (1 + _SAME) * opened.temporary_bytes:
+        if opened is not None and _is_on_tape(opened, ran):
             return opened
+        self._is_closed = True
         closed = self._told_closed(ran.batch)
-        self._is_closed = closed is not None
-        return closed or opened
+        return closed if closed is not None and _is_on_tape(closed, ran) else None
 
     def _ask(self, size: int | None) -> bool:
         """Ask for one more size, if there is time for it; say whether it was told."""
@@ -114,6 +118,12 @@ class CompiledSizes:
             return None
         self.on_progress(f"compiling for batch {size}")
         return xla.size_at(max(before, self.since), size, _COMPILE_S)
+
+
+def _is_on_tape(told: CompiledSize, step: TapedStep) -> bool:
+    """Say whether the step asked for such a piece."""
+    most_off = _SAME * told.temporary_bytes
+    return any(abs(size - told.temporary_bytes) <= most_off for size in step.tape.requested_bytes)
 
 
 def _added_bytes(step: TapedStep) -> int:

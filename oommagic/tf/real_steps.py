@@ -29,7 +29,10 @@ class Steps(Protocol):
         """Make a batch, and give what runs one step on it."""
 
     def trace(self, batch: int, *, is_open: bool) -> bool:
-        """Trace it for batches of any size, or for that one alone; say whether that can be."""
+        """Trace it for batches of any size, or for that one alone; say whether that can be.
+
+        What cannot be traced anew may be open as it is: XLA says so.
+        """
 
 
 def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
@@ -74,8 +77,8 @@ class _OfModel:
         return self._step_on(self._model, self._batches(batch, is_open=self.is_open))
 
     def trace(self, batch: int, *, is_open: bool) -> bool:
-        batches = self._batches(batch, is_open=is_open)
         try:
+            batches = self._batches(batch, is_open=is_open)
             self._traced.append(self._trace_on(self._model, batches))
         except Exception:  # noqa: BLE001 (the user's code may raise anything of an open size)
             return False
@@ -114,7 +117,7 @@ class _Own:
         return partial(self._function, *arguments)
 
     def trace(self, batch: int, *, is_open: bool) -> bool:  # noqa: ARG002 (that is the user's)
-        return False
+        return is_open
 
 
 class _InGraphs:
@@ -132,7 +135,7 @@ class _InGraphs:
         return lambda: self._subject.run(batch, _flat(given))
 
     def trace(self, batch: int, *, is_open: bool) -> bool:  # noqa: ARG002 (its code is elsewhere)
-        return False
+        return is_open
 
     def _given(self, batch: int) -> Any:
         if self._task == "step":

@@ -130,10 +130,6 @@ class _Run:
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
-        is_one_piece = self._is_compiled(mark) and not _names_layers(taped[-1].tape)
-        if not is_one_piece:  # whose steps do not differ
-            more = step_sizes.more_at_first(pace, self._left_s())
-            taped += self._taped(lambda: step, first, more, device)
         tapes = StepTapes(
             title=title_of(self.subject),
             task=self.task,
@@ -144,10 +140,14 @@ class _Run:
             steps=tuple(taped),
             batch_bytes={first: first * self.sample.row_bytes},
             held=tuple(one for one in held if one.device == device.name),
+            needs=dict(self.needs),
         )
-        if is_one_piece:
+        if self._is_compiled(mark) and not _names_layers(taped[-1].tape):
             tapes = self._told_by_xla(tapes, steps, mark)
-        if len(tapes.compiled) <= 1:
+        if not tapes.compiled:  # else one step is as the other, and sizes need not run
+            more = step_sizes.more_at_first(pace, self._left_s())
+            taped += self._taped(lambda: step, first, more, device)
+            tapes = replace(tapes, steps=tuple(taped))
             tapes = self._at_other_sizes(tapes, pace, steps, device, sides)
         if self._is_compiled(mark):
             self._check_sizes({*tapes.batch_bytes, *(one.batch for one in tapes.compiled)})
@@ -161,7 +161,9 @@ class _Run:
             sizes.ask_wanted(lambda told: self.wanted(replace(tapes, compiled=told)))
             if not self.told:
                 sizes.ask_unsure(tapes.steps[-1].tape.before_bytes)
-        return replace(tapes, compiled=tuple(sizes.known.values()))
+        # One size does not tell how the step grows.
+        told = tuple(sizes.known.values()) if len(sizes.known) > 1 else ()
+        return replace(tapes, compiled=told)
 
     def _at_other_sizes(
         self, tapes: StepTapes, pace: Pace, steps: Steps, device: _Device, sides: frozenset[int]

@@ -16,8 +16,12 @@ class Curve:
         return max(round(self.on_line(batch)), 1)
 
     def on_line(self, batch: int) -> float:
-        """Give what lies on the lines that join what is known; a single size stays as it is."""
-        return self._on_piece(self._place(batch), batch)
+        """Give what lies on the lines that join what is known; a single size stays as it is.
+
+        Below all known sizes nothing takes more than the smallest of them.
+        """
+        (first, least), there = self.known[0], self._on_piece(self._place(batch), batch)
+        return min(there, least) if batch < first else there
 
     def range_at(self, batch: int) -> tuple[int, int]:
         """Give the least and the most that it may be, if the curve bends somewhere else.
@@ -32,7 +36,8 @@ class Curve:
         pieces = (max(place - 1, 1), place, min(place + 1, len(self.known) - 1))
         values = [round(self._on_piece(piece, batch)) for piece in pieces]
         (first, least), (last, most) = self.known[0], self.known[-1]
-        values += [least] if batch < first else []
+        if batch < first:
+            values = [least, *(min(value, least) for value in values)]
         values += [most * batch // last] if batch > last else []
         return min(values), max(values)
 

@@ -307,6 +307,14 @@ def test_of_a_limit_xla_is_not_asked_again_where_it_could_not_tell_more() -> Non
     assert asked == [LIMIT.bytes]
 
 
+def test_below_the_sizes_that_xla_told_no_batch_takes_more_than_they_do() -> None:
+    """Two neighbours of which the larger takes less say nothing of far smaller ones."""
+    law = {11: 20 * MIB, 13: 16 * MIB, 256: 60 * MIB}.__getitem__
+    made = Plan(told_of(law, 13, 256))
+    assert made.peak_bytes(1) <= 22 * MIB
+    assert made.range_bytes(1)[1] <= 24 * MIB
+
+
 def test_a_plan_says_what_it_was_made_from(plan: Plan, compiled_plan: Plan) -> None:
     assert plan.forecast.how == (
         "From every allocation of 6 real steps at batch 11 and 31, each scaled to the batch, and "

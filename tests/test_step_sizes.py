@@ -112,6 +112,10 @@ def test_xla_is_asked_at_few_sizes_where_its_memory_grows_in_a_line() -> None:
     assert told_by(lambda size: size * MIB) == [41, 256, 64, 16, 4]
 
 
+def test_beside_a_size_that_is_known_xla_is_not_asked() -> None:
+    assert size_to_tell({61: 116 * MIB, 256: 232 * MIB}, 0) == 16
+
+
 def test_where_it_grows_by_little_it_is_asked_at_a_large_size_too() -> None:
     assert 4096 in set(told_by(lambda size: 50 * MIB + size * 1000))
 

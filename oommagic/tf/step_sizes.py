@@ -40,6 +40,8 @@ _LEAST_STRIDE = 1.5
 """The second size is at least so many times the first: closer ones say little."""
 _ALWAYS_TOLD, _TOLD = (256, 64, 16), (4, 1024, 128, 4096, 32, 512, 8, 2048)
 """Sizes at which XLA is asked what a step takes that it compiled: the usual ones."""
+_BESIDE = 0.2
+"""So close to a size that is known, another one tells little."""
 _SURE = 0.02
 """Where all of a step is known so closely, XLA need not be asked."""
 
@@ -113,7 +115,7 @@ def size_to_tell(known: Mapping[int, int], held_bytes: int) -> int | None:
     `known` has what it told; `held_bytes` is what stays on the device beside.
     """
     for size in _ALWAYS_TOLD:
-        if size not in known:
+        if all(abs(size - other) > _BESIDE * size for other in known):
             return size
     curve = Curve(tuple(sorted(known.items())))
     unsure = {size: _unsure(curve, size, held_bytes) for size in _TOLD if size not in known}

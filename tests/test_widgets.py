@@ -49,10 +49,13 @@ def test_any_report_has_a_widget_that_can_be_saved(report: Report) -> None:
     assert json.loads(json.dumps(state, allow_nan=False)).keys() == state.keys()
 
 
-def test_where_no_widget_is_shown_it_says_what_it_is() -> None:
+def test_where_no_widget_is_shown_it_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     words = "The run over time: a notebook shows it once it is trusted, or the cell has run."
     shown, _ = DisplayFormatter().format(timeline(failed_training()))
-    assert shown["text/plain"] == words
+    # A widget of ipywidgets 7 shows itself: without a shell it prints what it would send.
+    assert shown.get("text/plain", "") == words or f"'text/plain': {words!r}" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_lane_whose_only_reading_is_past_the_last_moment_is_left_out() -> None:

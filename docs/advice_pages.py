@@ -156,7 +156,7 @@ def _measured() -> Mapping[tuple[str, str], Mapping[str, Any]]:
 
 
 def _row(advice: Advice, measured: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
-    here = ", ".join(map(_link, advice.rules)) or "the report itself"
+    here = ", ".join([*map(_link, advice.rules), *filter(None, [advice.answer])])
     trials = [measured[key] for rule in advice.rules if (key := (advice.program, rule)) in measured]
     effect = "; ".join(map(_effect, trials)) or _not_tried(advice, measured)
     return f"| {_cell(advice.says)} | {here} | {effect} | {_cell(advice.truth)} |"

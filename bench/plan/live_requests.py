@@ -5,9 +5,10 @@ from oommagic.explain.scaling import INHERITED, Script, Scripts
 
 def highest_live(scripts: Scripts, batch: int) -> int:
     """Add up what is live through the whole run; what a script leaves, a later one may free."""
-    held = sum(one.law.at(batch) for one in scripts.before) + scripts.batch_law.at(batch)
-    if scripts.made is not None:
-        held, _ = _lived_through(scripts.made, batch, held)
+    held = sum(one.law.at(batch) for one in scripts.before)
+    for script in (scripts.made, scripts.prepared):
+        if script is not None:
+            held, _ = _lived_through(script, batch, held)
     highest = held
     for script in scripts.run(batch):
         held, reached = _lived_through(script, batch, held)

@@ -1,6 +1,7 @@
 """Advice on cells of real notebooks' kind, each written in several ways: it can't do harm."""
 
 import ast
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -38,13 +39,20 @@ ways_of_each = settings(
 )
 
 
-def is_python(source: str) -> bool:
+def is_python(source: str, flags: int = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT) -> bool:
     """Say whether IPython makes something of it that compiles."""
+    python = TransformerManager().transform_cell(source)
     try:
-        ast.parse(TransformerManager().transform_cell(source))
+        with warnings.catch_warnings(action="ignore"):
+            compile(python, "<cell>", "exec", flags, dont_inherit=True)
     except SyntaxError:
         return False
     return True
+
+
+def can_be_read(source: str) -> bool:
+    """Say so of what may not compile: without its value, a name can't be `nonlocal`."""
+    return is_python(source, ast.PyCF_ONLY_AST)
 
 
 def come_in_order(pieces: Iterable[str], among: Iterable[str]) -> bool:
@@ -55,7 +63,7 @@ def come_in_order(pieces: Iterable[str], among: Iterable[str]) -> bool:
 def assert_keeps(text: str, changed: str) -> None:
     """Whatever was Python is Python, comments are there, and magics where they stood."""
     assert parse_typed(changed).body, f"not Python any more:\n{changed}"
-    assert is_python(changed) or not is_python(text), f"IPython can't read it:\n{changed}"
+    assert can_be_read(changed) or not can_be_read(text), f"IPython can't read it:\n{changed}"
     lost = Counter(comments(text)) - Counter(comments(changed))
     assert not lost, f"a comment is lost:\n{changed}"
     assert come_in_order(magics(text), magics(changed)), f"a magic is lost:\n{changed}"
@@ -94,10 +102,15 @@ def assert_harmless(text: str, findings: Sequence[Finding]) -> None:
     for number, finding in enumerate(findings, start=1):
         assert_sound(finding, number)
         if finding.fix is not None:
-            assert_keeps(text, finding.fix.source)
+            assert_runs(text, finding.fix.source)
     free = [one.fix for one in findings if one.fix is not None and one.instead_of is None]
     if free:
-        assert_keeps(text, with_all(text, free))
+        assert_runs(text, with_all(text, free))
+
+
+def assert_runs(text: str, changed: str) -> None:
+    assert_keeps(text, changed)
+    assert is_python(changed) or not is_python(text), f"Python can't run it:\n{changed}"
 
 
 def test_a_cell_whose_run_had_memory_enough_gets_no_suggestion() -> None:

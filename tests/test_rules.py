@@ -1,13 +1,17 @@
 """Each rule of the advice: its cases, and that it can't do harm."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from oommagic.cell import parse_typed
 from oommagic.explain.advice.engine import findings_of
 from oommagic.explain.advice.examples import STEP_OF_96
-from oommagic.explain.advice.rule import Case, Rule
+from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.rules import RULES
+from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.report import Edit
 
 SPEAKS = [(rule, case) for rule in RULES for case in rule.speaks]
 SILENT = [(rule, case) for rule in RULES for case in rule.is_silent]
@@ -46,6 +50,33 @@ def test_a_rule_has_cases_of_both_kinds_and_a_page(rule: Rule) -> None:
 
 def test_rules_have_names_of_their_own() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+class Appending(Rule):
+    """A rule that writes a line below the cell."""
+
+    name = title = what = why = example = instead = fix_safety = cost = "appending"
+    safety = "same results"
+    is_a_defect = True
+    speaks = is_silent = ()
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
+        end = len(cell.text)
+        yield Found("More.", "A line more.", here.place, edits=(Edit(end, end, self.line),))
+
+
+@pytest.mark.parametrize("line", ["f = lambda x, x: x\n", "def f(x): nonlocal x\n", "x +\n"])
+def test_a_change_that_python_can_not_run_is_not_offered(line: str) -> None:
+    assert findings_of(TypedCell("x = 1\n"), STEP_OF_96, [Appending(line)]) == ()
+
+
+@pytest.mark.parametrize("cell", ["x = 1\n", "await f()\n", "%%time\n!ls\n", "return\n"])
+def test_a_change_that_python_can_run_is_offered(cell: str) -> None:
+    (found,) = findings_of(TypedCell(cell), STEP_OF_96, [Appending("y = 2\n")])
+    assert found.fix is not None
 
 
 def test_an_optimizer_of_torch_is_left_alone() -> None:

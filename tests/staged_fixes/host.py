@@ -94,6 +94,18 @@ for images, labels in ds.batch(32).prefetch(1):
     device="3GB",
     host="1900MB",
 )
+PREFETCHED_SAMPLES = Stage(
+    "prefetch-buffer",
+    """import time
+
+ds = tf.data.Dataset.range(600).map(image).map(to_float).prefetch(320).batch(8)
+for images in ds:
+    time.sleep(0.02)  # a step
+""",
+    _ELEMENTS,
+    device="3GB",
+    host="1GB",
+)
 PREFETCHED = Stage(
     "prefetch-buffer",
     """import time
@@ -167,6 +179,19 @@ ds = ds.map(to_float)
 ds = ds.shuffle(300)
 for image_now in ds.batch(8):
     pass
+""",
+    _ELEMENTS,
+    device="3GB",
+    host="1GB",
+)
+MAPPED_IN_PARALLEL = Stage(
+    "map-in-parallel",
+    """import time
+
+ds = tf.data.Dataset.range(480).map(image).batch(16)
+ds = ds.map(to_float, num_parallel_calls=12)
+for images in ds:
+    time.sleep(0.1)  # a step
 """,
     _ELEMENTS,
     device="3GB",
@@ -248,12 +273,14 @@ STAGES = (
     STREAMED,
     STREAMED_IN_A_LOOP,
     PREFETCHED,
+    PREFETCHED_SAMPLES,
     SHUFFLED,
     SHUFFLED_ON_THE_DEVICE,
     BATCHES_SHUFFLED,
     CACHED,
     CACHED_AS_FLOATS,
     SHUFFLED_AS_FLOATS,
+    MAPPED_IN_PARALLEL,
     DIVIDED,
     MADE_WIDE,
     IN_PLACE,

@@ -26,6 +26,22 @@ rng = np.random.default_rng(0)
 x = rng.integers(0, 20000, (128, 64))
 y = rng.integers(0, 10, 128)
 """
+_ROWS = """
+import keras
+import numpy as np
+
+rng = np.random.default_rng(0)
+x = rng.random((64, 256, 128), dtype="float32")
+y = rng.integers(0, 10, 64)
+"""
+_TEXTS = """
+import keras
+import numpy as np
+
+rng = np.random.default_rng(0)
+texts = [rng.integers(1, 2000, size).tolist() for size in rng.integers(50, 400, 128)]
+y = rng.integers(0, 10, 128)
+"""
 _LOOP = """
 import numpy as np
 import tensorflow as tf
@@ -75,7 +91,7 @@ model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
 model.fit(x, y, batch_size=32, epochs=1, verbose=0)
 """.lstrip(),
     _IMAGES,
-    "130MB",
+    "120MB",
 )
 SEPARABLE = Stage(
     "separable-convolutions",
@@ -112,6 +128,23 @@ model.fit(x, y, batch_size=32, epochs=1, verbose=0)
 """.lstrip(),
     _IMAGES,
     "270MB",
+)
+SHORTER_SEQUENCES = Stage(
+    "shorter-sequences",
+    """
+maxlen = 256  # words
+z = keras.utils.pad_sequences(texts, maxlen=maxlen)
+i = keras.Input((maxlen,))
+h = keras.layers.Embedding(2000, 64)(i)
+h = keras.layers.Conv1D(128, 5, padding="same", activation="relu")(h)
+h = keras.layers.MultiHeadAttention(4, 32)(h, h)
+h = keras.layers.GlobalMaxPooling1D()(h)
+model = keras.Model(i, keras.layers.Dense(10, activation="softmax")(h))
+model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+model.fit(z, y, batch_size=32, epochs=1, verbose=0)
+""".lstrip(),
+    _TEXTS,
+    "140MB",
 )
 EMBEDDING = Stage(
     "smaller-embedding",
@@ -154,6 +187,22 @@ XLA = Stage(
     _IMAGES,
     "300MB",
 )
+WITH_XLA = Stage(
+    "with-xla",
+    """
+i = h = keras.Input((256, 128))
+for _ in range(2):
+    h = keras.layers.LayerNormalization()(h + keras.layers.MultiHeadAttention(4, 32)(h, h))
+    inner = keras.layers.Dense(512, activation="gelu")(h)
+    h = keras.layers.LayerNormalization()(h + keras.layers.Dense(128)(inner))
+h = keras.layers.GlobalAveragePooling1D()(h)
+model = keras.Model(i, keras.layers.Dense(10, activation="softmax")(h))
+model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+model.fit(x, y, batch_size=32, epochs=1, verbose=0)
+""".lstrip(),
+    _ROWS,
+    "320MB",
+)
 ACCUMULATES_NOTHING = Stage(
     "accumulates-nothing",
     """
@@ -189,7 +238,9 @@ STAGES = (
     POOLING,
     SEPARABLE,
     SMALLER_INPUTS,
+    SHORTER_SEQUENCES,
     EMBEDDING,
     OPTIMIZER,
     XLA,
+    WITH_XLA,
 )

@@ -3,17 +3,19 @@
 import ast
 import re
 
-from oommagic.explain.advice.nodes import dotted
+from oommagic.explain.advice.nodes import dotted, names_in, root_name
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 
 _ABOUT_IT = frozenset({"shape", "dtype", "ndim", "size", "nbytes", "itemsize"})
 _CHANGING = frozenset({"sort", "fill", "put", "partition", "resize", "setflags", "itemset"})
+_CHANGING_GIVEN = frozenset({"shuffle", "copyto", "put"})
 _MAKERS = frozenset({
     "zeros", "ones", "empty", "full", "arange", "linspace",
     "rand", "randn", "random", "random_sample", "normal", "standard_normal", "uniform",
     "integers", "randint",
 })  # fmt: skip
+_RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _OF_IPYTHON = re.compile(r"\s*[%!?]|[^#]*=\s*[%!]")
 
 
@@ -61,6 +63,13 @@ def is_in_a_magic(cell: TypedCell, *names: str) -> bool:
     return any(words.search(line) for line in cell.text.splitlines() if _OF_IPYTHON.match(line))
 
 
+def is_used_later(cell: TypedCell, name: str) -> bool:
+    """Say whether a function has a name, whenever that is called."""
+    return any(
+        isinstance(above, _RUN_LATER) for read in reads(cell, name) for above in cell.around(read)
+    )
+
+
 def only_asks_about(cell: TypedCell, read: ast.Name) -> bool:
     """Say whether it only asks for an array's shape or length: `x.shape[0]`, `len(x)`."""
     above = cell.parents[read]
@@ -70,7 +79,7 @@ def only_asks_about(cell: TypedCell, read: ast.Name) -> bool:
 
 
 def is_changed(cell: TypedCell, name: str) -> bool:
-    """Say whether the cell may write into an array of that name."""
+    """Say whether the cell may write into an array of that name, or into a piece of it."""
     return any(_changes(node, name) for node in cell.nodes)
 
 
@@ -82,20 +91,33 @@ def is_deleted(cell: TypedCell, name: str) -> bool:
     )
 
 
+def names_given(cell: TypedCell, value: ast.expr) -> frozenset[str]:
+    """Name what is given a value, alone or among others: `a` and `b` of `a, b = value, other`."""
+    above = cell.parents.get(value)
+    while isinstance(above, ast.Tuple | ast.List | ast.Starred):
+        above = cell.parents.get(above)
+    targets: list[ast.expr] = []
+    if isinstance(above, ast.Assign):
+        targets = above.targets
+    elif isinstance(above, ast.AnnAssign | ast.NamedExpr | ast.For | ast.comprehension):
+        targets = [above.target]
+    return frozenset(name for target in targets for name in names_in(target))
+
+
 def _changes(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.AugAssign):
-        return _is(node.target, name)
-    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        return _is(node.value, name)
+        return root_name(node.target) == name
+    if isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        return root_name(node) == name
     if isinstance(node, ast.keyword):
-        return node.arg == "out" and _is(node.value, name)
+        return node.arg == "out" and root_name(node.value) == name
     if not isinstance(node, ast.Call):
         return False
     called = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
-    if called in _CHANGING and isinstance(node.func, ast.Attribute) and _is(node.func.value, name):
+    if (
+        called in _CHANGING
+        and isinstance(node.func, ast.Attribute)
+        and root_name(node.func) == name
+    ):
         return True
-    return called in {"shuffle", "copyto", "put"} and any(_is(one, name) for one in node.args)
-
-
-def _is(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+    return called in _CHANGING_GIVEN and any(root_name(one) == name for one in node.args)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oommagic.explain.advice.nodes import argument, keyword
+from oommagic.explain.advice.arrays import reads
+from oommagic.explain.advice.nodes import argument, called, keyword
 from oommagic.explain.advice.parameters import meant, whose_parameter
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -13,10 +14,13 @@ from oommagic.report import Edit
 
 _CALLED_SO = re.compile(r"(?:mini_?)?batch_?(?:size)?|bs")
 """What people call the size of a batch."""
-_SIZE_AT = 2
+SIZE_AT = 2
 """Where `fit` has it without its name: `fit(x, y, 32)`."""
 _KERASS = 32
 """What `fit` takes where nothing is said."""
+_INPUTS = ("Input", "InputLayer")
+_SHAPES_OF_BATCHES = ("batch_shape", "batch_input_shape")
+_LISTED = (ast.Tuple, ast.List)
 _BY_KEYWORD = (
     "image_dataset_from_directory",
     "text_dataset_from_directory",
@@ -47,7 +51,7 @@ class BatchSize:
 def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
     """Yield every size that the cell gives to what makes batches for training."""
     for call in cell.calls_of("fit"):
-        said = argument(call, _SIZE_AT, "batch_size")
+        said = argument(call, SIZE_AT, "batch_size")
         yield from _size(cell, here, said)
         if said is None and _has_kerass(call, here):
             yield BatchSize(_KERASS, call)
@@ -61,7 +65,8 @@ def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
 def sizes_that_ran(cell: TypedCell, here: Situation) -> tuple[BatchSize, ...]:
     """Give the places where the cell says the size of the steps that ran."""
     found = tuple(one for one in batch_sizes(cell, here) if one.size == here.batch)
-    return found or tuple(_at_the_only_fit(cell, here.batch or 0))
+    found = found or tuple(_at_the_only_fit(cell, here.batch or 0))
+    return (*found, *_in_shapes(cell, here)) if found else ()
 
 
 def resized(cell: TypedCell, sizes: Sequence[BatchSize], batch: int) -> tuple[Edit, ...]:
@@ -79,17 +84,28 @@ def _resized(cell: TypedCell, place: ast.expr, batch: str) -> Edit | None:
 
 def _has_kerass(call: ast.Call, here: Situation) -> bool:
     """Say whether a call of `fit` that says no size has Keras's: with arrays it does."""
-    is_sure = len(call.args) <= _SIZE_AT and all(one.arg is not None for one in call.keywords)
+    is_sure = len(call.args) <= SIZE_AT and all(one.arg is not None for one in call.keywords)
     known = here.known(argument(call, 0, "x"))
     return is_sure and known is not None and known.kind in {"array", "tensor"}
 
 
 def _at_the_only_fit(cell: TypedCell, batch: int) -> Iterator[BatchSize]:
     """Yield the size that ran where the one `fit` has it from an attribute or an item."""
-    said = [argument(call, _SIZE_AT, "batch_size") for call in cell.calls_of("fit")]
+    said = [argument(call, SIZE_AT, "batch_size") for call in cell.calls_of("fit")]
     for size in said if len(said) == 1 else ():
         if isinstance(size, ast.Attribute | ast.Subscript) and not _may_change(cell, size):
             yield BatchSize(batch, size)
+
+
+def _in_shapes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
+    """Yield the size that ran where a model takes batches of that alone: `batch_shape=(128, 8)`."""
+    for call in cell.calls:
+        shapes = [keyword(call, name) for name in _SHAPES_OF_BATCHES]
+        first = [one.elts[0] for one in shapes if isinstance(one, _LISTED) and one.elts]
+        if called(call) in _INPUTS:
+            first += filter(None, [keyword(call, "batch_size")])
+        for written in first:
+            yield from (one for one in _size(cell, here, written) if one.size == here.batch)
 
 
 def _may_change(cell: TypedCell, size: ast.expr) -> bool:
@@ -109,11 +125,33 @@ def _sliced_by_hand(cell: TypedCell) -> Iterator[BatchSize]:
                 yield BatchSize(number, cell.resolved(sizes[0]))
 
 
+def _means_more(cell: TypedCell, size: ast.expr) -> bool:
+    """Say whether a name stands for something else, too: `n` in `Dense(n)`.
+
+    Then the number is written where it is the batch's size. What is called a batch is one.
+    """
+    if not isinstance(size, ast.Name) or _CALLED_SO.fullmatch(size.id.lower()):
+        return False
+    return any(_is_of_a_class(cell, read) for read in reads(cell, size.id))
+
+
+def _is_of_a_class(cell: TypedCell, read: ast.Name) -> bool:
+    """Say whether it is given to what makes a layer or the like, but for the size of a batch."""
+    above = cell.parents[read]
+    while isinstance(above, ast.Tuple | ast.List | ast.BinOp):
+        above = cell.parents[above]
+    if isinstance(above, ast.keyword):
+        if above.arg in {"batch_size", *_SHAPES_OF_BATCHES}:
+            return False
+        above = cell.parents[above]
+    return isinstance(above, ast.Call) and called(above)[:1].isupper()
+
+
 def _size(cell: TypedCell, here: Situation, value: ast.expr | None) -> Iterator[BatchSize]:
     for one in () if value is None else meant(cell, value):
         number = cell.number(one)
         if number is not None:
-            yield BatchSize(number, cell.resolved(one))
+            yield BatchSize(number, one if _means_more(cell, one) else cell.resolved(one))
         elif isinstance(one, ast.Name) and not cell.assignments_for(one):
             # The name has its number from another cell: here it can be replaced where it is used.
             known = here.known(one)

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Collection, Iterator
 
+from oommagic.explain.advice.batches import SIZE_AT
 from oommagic.explain.advice.nodes import argument, keyword
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
@@ -27,17 +28,37 @@ def multiplied(cell: TypedCell, sizes: Collection[ast.expr], times: int) -> Iter
 
 
 def _counts(cell: TypedCell, sizes: Collection[ast.expr]) -> Iterator[ast.expr]:
-    """Yield what counts batches of training: of an epoch, or taken from a data set."""
+    """Yield what counts batches: of an epoch, of its validation, or taken from a data set."""
     for call in cell.calls_of("fit"):
-        steps = keyword(call, "steps_per_epoch")
+        steps, validation = keyword(call, "steps_per_epoch"), keyword(call, "validation_steps")
         if steps is not None:
             yield steps
+        if validation is not None and _is_validated_by(cell, call, sizes):
+            yield validation
     for call in cell.calls_of("take", "skip"):
         count = argument(call, 0, "count")
-        made = [one for one in ast.walk(call.func) if isinstance(one, ast.Call)]
-        given = (argument(one, 0, "batch_size") for one in made)
-        if count is not None and any(_is_one_of(cell, one, sizes) for one in given):
+        if count is not None and _is_batched_by(cell, call.func, sizes):
             yield count
+
+
+def _is_validated_by(cell: TypedCell, fit: ast.Call, sizes: Collection[ast.expr]) -> bool:
+    """Say whether validation has batches of such a size: of its data, or where those are arrays."""
+    own = keyword(fit, "validation_batch_size") or argument(fit, SIZE_AT, "batch_size")
+    if own is not None or fit in sizes:
+        return fit in sizes or _is_one_of(cell, own, sizes)
+    data = keyword(fit, "validation_data")
+    given = cell.assignments(data.id) if isinstance(data, ast.Name) else ()
+    return any(_is_batched_by(cell, one, sizes) for one in (data, *given) if one is not None)
+
+
+def _is_batched_by(cell: TypedCell, node: ast.AST, sizes: Collection[ast.expr]) -> bool:
+    """Say whether a call in it is given such a size."""
+    made = (one for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(
+        _is_one_of(cell, argument(one, 0, "batch_size"), sizes)
+        or _is_one_of(cell, keyword(one, "batch_size"), sizes)
+        for one in made
+    )
 
 
 def _is_one_of(cell: TypedCell, size: ast.expr | None, sizes: Collection[ast.expr]) -> bool:

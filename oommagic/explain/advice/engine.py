@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from oommagic.cell import diff, edited, parse_typed
+from oommagic.cell import breaks, diff, edited
 from oommagic.explain.advice.fitting import is_guess, step_at
 from oommagic.explain.advice.rule import Found, Rule
 from oommagic.explain.advice.rules import RULES
@@ -43,7 +43,7 @@ class _Said:
 
     @property
     def is_broken(self) -> bool:
-        """Whether there should be a fix, and the cell with it would not be Python."""
+        """Whether there should be a fix, and Python could not run the cell with it."""
         return bool(self.found.edits) and self.fix is None
 
     def runs_then(self, here: Situation) -> bool:
@@ -114,11 +114,11 @@ def _is_worth_saying(rule: Rule, found: Found, here: Situation) -> bool:
 
 
 def _fix(cell: TypedCell, found: Found) -> Fix | None:
-    """Make the edits; None if there are none, or what comes out is not Python."""
+    """Make the edits; None if there are none, or Python can't run what comes out."""
     if not found.edits:
         return None
     source = edited(cell.text, found.edits)
-    if source == cell.text or (cell.tree.body and not parse_typed(source).body):
+    if source == cell.text or breaks(cell.text, source):
         return None
     return Fix(tuple(found.edits), source, diff(cell.text, source))
 

@@ -37,7 +37,9 @@ def by_generator(
     if not tensorflow or not is_plain or not can_be_given:
         return ()
     margin = cell.margin(cell.statement(slices).lineno)
-    return (cell.replace(slices, _written(tensorflow, arrays).replace("\n", f"\n{margin}")),)
+    is_tuple = isinstance(slices.args[0], ast.Tuple)
+    code = _written(tensorflow, arrays, is_tuple=is_tuple)
+    return (cell.replace(slices, code.replace("\n", f"\n{margin}")),)
 
 
 def _tensorflow(here: Situation, slices: ast.Call) -> str:
@@ -50,11 +52,12 @@ def _is_of_numbers(array: Named | None) -> bool:
     return array is not None and bool(array.shape) and array.dtype.startswith(_NUMBERS)
 
 
-def _written(tensorflow: str, arrays: tuple[str, ...]) -> str:
+def _written(tensorflow: str, arrays: tuple[str, ...], *, is_tuple: bool) -> str:
     """Write a data set that goes over arrays, and knows how many rows there are."""
-    kept = ", ".join(f"{name}={name}" for name in arrays)
+    # An autoencoder is given one array twice.
+    kept = ", ".join(f"{name}={name}" for name in dict.fromkeys(arrays))
     specs = [f"{tensorflow}.TensorSpec({name}.shape[1:], {name}.dtype)" for name in arrays]
-    if len(arrays) > 1:
+    if is_tuple:
         rows, lines = f"zip({', '.join(arrays)})", [f"        {spec}," for spec in specs]
         signature = "\n".join(["(", *lines, "    )"])
     else:

@@ -45,6 +45,20 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[st
     return frozenset(one.arg for one in named if one is not None)
 
 
+def free_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """Name what a function's body has from outside."""
+    used = [one for one in ast.walk(function) if isinstance(one, ast.Name)]
+    own = {one.id for one in used if not isinstance(one.ctx, ast.Load)}
+    return frozenset(one.id for one in used) - own - parameters(function)
+
+
+def root_name(node: ast.AST) -> str:
+    """Name what a piece is of: `config` of `config["layers"].units`; empty if that has no name."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def whole_number(node: ast.AST | None) -> int | None:
     """Give a whole number that is written there, or follows from two: `2**7`, `4 * 32`."""
     if not isinstance(node, ast.BinOp):

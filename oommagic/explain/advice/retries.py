@@ -24,6 +24,16 @@ class Retry:
     """The second fit, in the handler."""
 
     @property
+    def halved(self) -> ast.expr | None:
+        """What the size becomes, where that is written as a value."""
+        return self.halving.value if isinstance(self.halving, ast.Assign) else None
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the handler gives up by itself."""
+        return any(isinstance(one, ast.Raise) for one in ast.walk(self.attempt.handlers[0]))
+
+    @property
     def outer(self) -> ast.While | ast.Try:
         """The whole of it."""
         return self.loop or self.attempt
@@ -70,6 +80,23 @@ def _is_halving(statement: ast.stmt, name: str) -> bool:
     else:
         return False
     return is_less and isinstance(target, ast.Name) and target.id == name
+
+
+def halves_alone(retry: Retry) -> bool:
+    """Say whether the size becomes its half and nothing else: `size //= 2`, `size = size // 2`."""
+    if isinstance(retry.halving, ast.AugAssign):
+        return True
+    halved = retry.halved
+    is_half = isinstance(halved, ast.BinOp) and isinstance(halved.op, ast.FloorDiv)
+    return is_half and isinstance(halved.left, ast.Name) and halved.left.id == retry.size  # type: ignore[union-attr]  # just seen
+
+
+def tries_the_same(retry: Retry) -> bool:
+    """Say whether the second fit is like the first, and nothing behind it needs what it gives."""
+    if retry.again is None:
+        return True
+    is_last = retry.attempt.handlers[0].body[-1] is retry.again
+    return is_last and ast.dump(retry.again) == ast.dump(retry.fit)
 
 
 def has_room(cell: TypedCell, retry: Retry) -> bool:

@@ -34,6 +34,17 @@ def trains(cell: TypedCell) -> bool:
     return any(cell.calls_of("fit", "train_on_batch", "apply_gradients", "apply"))
 
 
+def is_on_model(cell: TypedCell, here: Situation, call: ast.Call) -> bool:
+    """Say whether a method is called on what may be a Keras model: on no module, nothing else."""
+    on = call.func.value if isinstance(call.func, ast.Attribute) else None
+    known = here.known(on)
+    if on is None or known is not None:
+        return known is not None and known.kind == "model"
+    given = cell.assignments(dotted(on).partition(".")[0])
+    is_imported = any(isinstance(one, ast.Import | ast.ImportFrom) for one in given)
+    return not is_imported and dotted(on) != "re"
+
+
 def strategies(cell: TypedCell, here: Situation) -> frozenset[str]:
     """Name the strategies of `tf.distribute` by which the cell trains, as far as it shows."""
     known = (here.names[name].text for name in cell.names & here.names.keys())

@@ -2,16 +2,17 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import accumulate
 
 from oommagic.cell import parse_typed, physical_lines
-from oommagic.explain.advice.nodes import dotted, parameters, whole_number
+from oommagic.explain.advice.nodes import dotted, free_names, names_in, parameters, whole_number
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COUNTING = ("range", "enumerate")
 _DECIDING = (ast.If, ast.IfExp, ast.Match)
 _TEXT_OR_COMMENT = re.compile(
     r"""(?s:\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3})"""
@@ -133,6 +134,11 @@ class CellTree:
         inside = (ast.FunctionDef, ast.AsyncFunctionDef)
         return next((above for above in self.around(node) if isinstance(above, inside)), None)
 
+    @cached_property
+    def counters(self) -> frozenset[str]:
+        """The names with which loops count."""
+        return frozenset(_counters(self.nodes))
+
     # ---- What names stand for -----------------------------------------------------------------
 
     def assignments(self, name: str) -> tuple[ast.stmt, ...]:
@@ -158,6 +164,22 @@ class CellTree:
             for one in self.assignments(name.id)
             if one in around or not _has_as_parameter(one, name.id)
         )
+
+    def names_reached(self, node: ast.AST) -> frozenset[str]:
+        """Give the names that a node uses, also in functions of the cell."""
+        reached: set[str] = set()
+        waiting = list(names_in(node))
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += (
+                    used
+                    for one in self.assignments(name)
+                    if isinstance(one, ast.FunctionDef) and one.name == name
+                    for used in free_names(one)
+                )
+        return frozenset(reached)
 
     def value_of(self, name: ast.Name) -> ast.expr | None:
         """Give what a name stands for, if the cell gives it one value only, as in `name = …`.
@@ -241,6 +263,14 @@ class CellTree:
         """Give the blanks with which a line begins."""
         text = self.line(line)
         return text[: len(text) - len(text.lstrip())]
+
+
+def _counters(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Call):
+            first = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+            if dotted(node.iter.func) in _COUNTING and isinstance(first, ast.Name):
+                yield first.id
 
 
 def _has_as_parameter(statement: ast.stmt, name: str) -> bool:

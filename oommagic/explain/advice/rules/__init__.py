@@ -2,6 +2,7 @@
 
 from oommagic.explain.advice.rule import Rule
 from oommagic.explain.advice.rules.accumulates_nothing import AccumulatesNothing
+from oommagic.explain.advice.rules.arrays_in_fit import ArraysInFit
 from oommagic.explain.advice.rules.async_allocator import AsyncAllocator
 from oommagic.explain.advice.rules.batch_size_fallback import BatchSizeFallback
 from oommagic.explain.advice.rules.cache_to_file import CacheToFile
@@ -18,6 +19,7 @@ from oommagic.explain.advice.rules.larger_card import LargerCard
 from oommagic.explain.advice.rules.lighter_optimizer import LighterOptimizer
 from oommagic.explain.advice.rules.list_keeps_tensors import ListKeepsTensors
 from oommagic.explain.advice.rules.lora import Lora
+from oommagic.explain.advice.rules.map_in_parallel import MapInParallel
 from oommagic.explain.advice.rules.map_order import MapOrder
 from oommagic.explain.advice.rules.memory_growth import MemoryGrowth
 from oommagic.explain.advice.rules.memory_mapped import MemoryMapped
@@ -29,17 +31,21 @@ from oommagic.explain.advice.rules.pooling_instead_of_flatten import PoolingInst
 from oommagic.explain.advice.rules.predict_in_pieces import PredictInPieces
 from oommagic.explain.advice.rules.predict_instead_of_call import PredictInsteadOfCall
 from oommagic.explain.advice.rules.prefetch_buffer import PrefetchBuffer
+from oommagic.explain.advice.rules.pruning import Pruning
 from oommagic.explain.advice.rules.quantisation import Quantisation
 from oommagic.explain.advice.rules.raised_limit import RaisedLimit
 from oommagic.explain.advice.rules.recompute_activations import RecomputeActivations
 from oommagic.explain.advice.rules.retraces import Retraces
 from oommagic.explain.advice.rules.separable_convolutions import SeparableConvolutions
+from oommagic.explain.advice.rules.shared_embedding import SharedEmbedding
+from oommagic.explain.advice.rules.shorter_sequences import ShorterSequences
 from oommagic.explain.advice.rules.shuffle_buffer import ShuffleBuffer
 from oommagic.explain.advice.rules.smaller_batch import SmallerBatch
 from oommagic.explain.advice.rules.smaller_embedding import SmallerEmbedding
 from oommagic.explain.advice.rules.smaller_inputs import SmallerInputs
 from oommagic.explain.advice.rules.stream_instead_of_hold import StreamInsteadOfHold
 from oommagic.explain.advice.rules.undivided_gradients import UndividedGradients
+from oommagic.explain.advice.rules.with_xla import WithXla
 from oommagic.explain.advice.rules.xla import Xla
 
 RULES: tuple[Rule, ...] = (
@@ -50,8 +56,10 @@ RULES: tuple[Rule, ...] = (
     MixedPrecision(),
     RecomputeActivations(),
     Xla(),
+    WithXla(),
     LighterOptimizer(),
     SmallerInputs(),
+    ShorterSequences(),
     SmallerEmbedding(),
     PoolingInsteadOfFlatten(),
     SeparableConvolutions(),
@@ -72,15 +80,19 @@ RULES: tuple[Rule, ...] = (
     PrefetchBuffer(),
     CacheToFile(),
     MapOrder(),
+    MapInParallel(),
     PredictInPieces(),
     Retraces(),
     # Hints: for the training, the notebook, the machine.
     UndividedGradients(),
+    ArraysInFit(),
     PerReplicaBatch(),
     CheaperActivationFunctions(),
     FewerUnits(),
+    SharedEmbedding(),
     Lora(),
     Quantisation(),
+    Pruning(),
     OutputsKept(),
     AsyncAllocator(),
     MemoryGrowth(),

@@ -91,6 +91,8 @@ class AccumulatesNothing(Rule):
             )
         ),
         Case(_IN_THE_LOOP.replace("g / accum_steps", "g / scale")),
+        Case(_IN_THE_LOOP.replace("[g /", "[tf.clip_by_norm(g, 1.0) /")),
+        Case(_IN_THE_LOOP.replace("in grads]", "in grads if g is not None]")),
         Case(
             "def apply():\n    grads = [g / accum_steps for g in sums]\n"
             "    opt.apply_gradients(zip(grads, model.trainable_variables))\n"
@@ -152,11 +154,18 @@ def _division(cell: TypedCell, node: ast.AST) -> _Division | None:
     if not isinstance(node, ast.ListComp) or not isinstance(node.elt, ast.BinOp):
         return None
     gradients, count = node.generators[0].iter, node.elt.right
-    is_division = isinstance(node.elt.op, ast.Div) and len(node.generators) == 1
     is_by_steps = _COUNT.search(cell.text_of(count)) is not None
-    if is_division and is_by_steps and isinstance(gradients, ast.Name):
+    if is_by_steps and _only_divides(node, node.elt) and isinstance(gradients, ast.Name):
         return _Division(node, gradients, count)
     return None
+
+
+def _only_divides(each: ast.ListComp, value: ast.BinOp) -> bool:
+    """Say whether each gradient is divided, and nothing else is done with it: no clipping."""
+    of, target = value.left, each.generators[0].target
+    is_itself = isinstance(of, ast.Name) and isinstance(target, ast.Name) and of.id == target.id
+    is_of_all = len(each.generators) == 1 and not each.generators[0].ifs
+    return isinstance(value.op, ast.Div) and is_itself and is_of_all
 
 
 def _edits(cell: TypedCell, divided: _Division) -> tuple[Edit, ...]:

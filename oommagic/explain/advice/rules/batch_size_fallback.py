@@ -5,11 +5,51 @@ from collections.abc import Iterator
 
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.model_state import ModelState, state_of
-from oommagic.explain.advice.retries import Retry, ends_where_it_fits, has_room, retry_of
+from oommagic.explain.advice.nodes import dotted
+from oommagic.explain.advice.retries import (
+    Retry,
+    ends_where_it_fits,
+    halves_alone,
+    has_room,
+    retry_of,
+    tries_the_same,
+)
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
+
+_COMPUTING = ("max", "int")
+_SAVED = """\
+try:
+    model.fit(x, y, batch_size=size)
+    model.save("a.keras")
+except tf.errors.ResourceExhaustedError:
+    size = max(8, size // 2)
+    model.fit(x, y, batch_size=size)
+"""
+_SAVED_AFRESH = """\
+import gc
+if not model.optimizer.built:
+    model.optimizer.build(model.trainable_variables)
+first_weights = model.get_weights()
+first_state = [variable.numpy() for variable in model.optimizer.variables]
+while True:
+    try:
+        model.fit(x, y, batch_size=size)
+        model.save("a.keras")
+        break
+    except tf.errors.ResourceExhaustedError:
+        if not 0 < max(8, size // 2) < size:
+            raise
+        size = max(8, size // 2)
+    # Out here the error is gone, and what the failed step held.
+    model.make_train_function(force=True)
+    model.set_weights(first_weights)
+    for variable, value in zip(model.optimizer.variables, first_state):
+        variable.assign(value)
+    gc.collect()
+"""
 
 
 class BatchSizeFallback(Rule):
@@ -92,6 +132,14 @@ class BatchSizeFallback(Rule):
             "        variable.assign(value)\n"
             "    gc.collect()\n",
         ),
+        Case(_SAVED, STEP_OF_96, _SAVED_AFRESH),
+        Case(
+            _SAVED.replace("size // 2)\n", "size // 2)\n    if size < 1: raise\n"),
+            STEP_OF_96,
+            _SAVED_AFRESH.replace("size // 2)\n  ", "size // 2)\n        if size < 1: raise\n  "),
+        ),
+        Case(_SAVED.replace("max(8, size // 2)", "smaller(size // 2)"), STEP_OF_96),
+        Case(_SAVED + "    model.save('b.keras')\n", STEP_OF_96),
     )
     is_silent = (
         Case("model.fit(x, y, batch_size=size)\n", STEP_OF_96),
@@ -144,7 +192,11 @@ def _edits(cell: TypedCell, here: Situation, retry: Retry) -> tuple[Edit, ...]:
     """Save what there is before, and put it back behind the handler; nothing in tight places."""
     outer = retry.outer
     first, last = outer.lineno, outer.end_lineno or outer.lineno
-    if not has_room(cell, retry) or not ends_where_it_fits(retry):
+    if not has_room(cell, retry) or not ends_where_it_fits(retry) or not tries_the_same(retry):
+        return ()
+    ends = retry.has_bound and halves_alone(retry)  # with a least size, a bound may never hold
+    stop = None if ends else _stop(cell, retry)
+    if stop is None and not ends:
         return ()
     kept = state_of(retry.model, cell, here)
     added = cell.add_import("import gc")
@@ -152,23 +204,35 @@ def _edits(cell: TypedCell, here: Situation, retry: Retry) -> tuple[Edit, ...]:
     if added is not None and added.start == before.start:
         before, added = Edit(before.start, before.end, added.text + before.text), None
     edits = [*([added] if added else []), before]
-    inside = list(_in_handler(cell, retry))
+    inside = list(_inside(cell, retry, stop))
     edits += inside
     if retry.loop is None:
         edits += _further_right(cell, range(first, last + 1), inside)
     return tuple(sorted((*edits, _behind(cell, retry, kept)), key=lambda one: one.start))
 
 
-def _in_handler(cell: TypedCell, retry: Retry) -> Iterator[Edit]:
+def _inside(cell: TypedCell, retry: Retry, stop: Edit | None) -> Iterator[Edit]:
     """End the loop where it fits, and the tries where there is nothing left to halve."""
     deeper = "" if retry.loop else "    "
     if retry.again is not None:
-        yield _shifted(cell.insert_after(retry.fit, "break"), deeper)
+        yield _shifted(cell.insert_after(retry.attempt.body[-1], "break"), deeper)
         yield cell.remove(retry.again)
-    has_bound = any(isinstance(one, ast.Raise) for one in ast.walk(retry.attempt.handlers[0]))
-    if not has_bound:
-        stop = f"if {retry.size} < 1:\n    raise"
-        yield _shifted(cell.insert_after(retry.halving, stop), deeper)
+    if stop is not None:
+        yield _shifted(stop, deeper)
+
+
+def _stop(cell: TypedCell, retry: Retry) -> Edit | None:
+    """Raise the error where nothing is left to halve; None where that can't be told.
+
+    `max(8, size // 2)` never comes below 8: it is compared with the size that it is made of.
+    """
+    if halves_alone(retry):
+        return cell.insert_after(retry.halving, f"if {retry.size} < 1:\n    raise")
+    halved = retry.halved
+    if not isinstance(halved, ast.Call) or dotted(halved.func) not in _COMPUTING:
+        return None
+    is_smaller = f"0 < {cell.text_of(halved)} < {retry.size}"
+    return cell.insert_before(retry.halving, f"if not {is_smaller}:\n    raise")
 
 
 def _behind(cell: TypedCell, retry: Retry, kept: ModelState) -> Edit:

@@ -1,10 +1,13 @@
 """A cache on the disk instead of in memory."""
 
+import ast
 from collections.abc import Iterator
 
+from oommagic.explain.advice.arrays import bound_to
 from oommagic.explain.advice.data_sets import given_by
 from oommagic.explain.advice.examples import data_set
 from oommagic.explain.advice.host_memory import DATA_CAUSES, data_saving, place_of_data
+from oommagic.explain.advice.nodes import names_in
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -15,6 +18,10 @@ from oommagic.units import MIB, format_bytes
 _OVERHEAD_BYTES = 1024
 """What each element takes beside its numbers."""
 
+_ONE_WRITER = (
+    " But two iterators may go over it at once here, and where one of them is still writing the "
+    "file, the other fails: let a loop go over it once before."
+)
 _CACHED = data_set(
     PipelineStep("map", MIB, 8_000), PipelineStep("cache", MIB, 8_000),
 )  # fmt: skip
@@ -27,7 +34,8 @@ class CacheToFile(Rule):
     title = "`cache` into a file"
     what = (
         "Where `cache()` keeps a whole data set in memory, it writes it to a new temporary folder, "
-        "and says how much that is."
+        "and says how much that is. Where two iterators may go over the data set at once, it is a "
+        "hint: a file is written by one of them, and the other fails."
     )
     why = (
         "`cache()` keeps every element that has passed, as large as it is at that place. In a file "
@@ -37,7 +45,11 @@ class CacheToFile(Rule):
     example = "ds = ds.map(decode).cache().batch(32)"
     instead = 'ds = ds.map(decode).cache(tempfile.mkdtemp() + "/data").batch(32)'
     safety = "same results"
-    fix_safety = "The same elements in the same order."
+    fix_safety = (
+        "The same elements in the same order. While one iterator writes the file, no other may go "
+        "over the data set: where it is zipped with itself, or one is held by a name, there is no "
+        "edit; one that another cell holds fails with `AlreadyExistsError`."
+    )
     cost = "space and time on the disk"
     effort = 1.2
     causes = DATA_CAUSES
@@ -48,10 +60,25 @@ class CacheToFile(Rule):
             'import tempfile\nds = ds.map(decode).cache(tempfile.mkdtemp() + "/data").batch(32)\n',
         ),
         Case(
-            "import tempfile\n\nds = ds.map(decode)\nds = ds.cache( )  # once\n",
+            "import tempfile\n\nds = ds.map(decode)\nds = (ds.cache  # (all)\n())  # once\n",
             _CACHED,
             "import tempfile\n\nds = ds.map(decode)\n"
-            'ds = ds.cache(tempfile.mkdtemp() + "/data" )  # once\n',
+            'ds = (ds.cache  # (all)\n(tempfile.mkdtemp() + "/data"))  # once\n',
+        ),
+        Case(
+            "ds = tf.data.Dataset.zip((ds, ds)).cache()\n",
+            _CACHED,
+            "import tempfile\n"
+            'ds = tf.data.Dataset.zip((ds, ds)).cache(tempfile.mkdtemp() + "/data")\n',
+        ),
+        Case("ds = ds.cache()\npairs = tf.data.Dataset.zip((ds, ds))\n", _CACHED),
+        Case("ds = ds.cache()\nmodel.fit(tf.data.Dataset.zip(ds, ds.skip(1)))\n", _CACHED),
+        Case("ds = ds.cache()\nrows = iter(ds)\nmodel.fit(ds)\n", _CACHED),
+        Case(
+            "ds = ds.cache()\nfirst = next(iter(ds))\n",
+            _CACHED,
+            "import tempfile\n"
+            'ds = ds.cache(tempfile.mkdtemp() + "/data")\nfirst = next(iter(ds))\n',
         ),
     )
     is_silent = (
@@ -69,21 +96,37 @@ class CacheToFile(Rule):
             if not step.kept_bytes or step.count is None:
                 continue
             total = step.kept_bytes * step.count
-            at = cell.text.index("(", cell.end(call.func)) + 1
-            edits = [
-                Edit(at, at, 'tempfile.mkdtemp() + "/data"'),
-                cell.add_import("import tempfile"),
-            ]
+            is_twice = _is_iterated_twice(cell, here, call)
             high = 1.05 + _OVERHEAD_BYTES / step.kept_bytes
             yield Found(
                 title="Cache into a file instead of memory",
                 message=(
                     f"{step.count} elements of {format_bytes(step.kept_bytes)} each stay in "
                     f"memory: {format_bytes(total)}, which would be written to a new temporary "
-                    "folder."
+                    "folder." + (_ONE_WRITER if is_twice else "")
                 ),
                 place=place_of_data(here),
                 saving=data_saving(here, cell.statement(call).lineno, total, 0.85, high),
-                edits=tuple(edit for edit in edits if edit is not None),
+                edits=() if is_twice else _into_file(cell, call),
                 line_number=call.lineno,
             )
+
+
+def _is_iterated_twice(cell: TypedCell, here: Situation, call: ast.Call) -> bool:
+    """Say whether two iterators may go over a data set of the cell at once."""
+    data_sets = {name for name, one in here.names.items() if one.kind == "dataset"}
+    data_sets.add(bound_to(cell, call))
+    held = [one for one in cell.calls_of("iter") if bound_to(cell, one)]
+    return any(
+        not data_sets.isdisjoint(names_in(given))
+        for one in (*cell.calls_of("zip"), *held)
+        if cell.start(one) > cell.end(call)
+        for given in one.args
+    )
+
+
+def _into_file(cell: TypedCell, call: ast.Call) -> tuple[Edit, ...]:
+    at = cell.end(call) - 1
+    added = cell.add_import("import tempfile")
+    folder = Edit(at, at, 'tempfile.mkdtemp() + "/data"')
+    return (folder,) if added is None else (folder, added)

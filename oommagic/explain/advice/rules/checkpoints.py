@@ -13,6 +13,7 @@ from oommagic.report import Edit
 
 _MANY_EPOCHS = 5
 _EPOCHS_AT, _CALLBACKS_AT = 3, 5
+_EACH = " Each training needs a folder of its own, with its number or name in it."
 _ALREADY = ("BackupAndRestore", "ModelCheckpoint", "CheckpointManager")
 
 
@@ -24,7 +25,8 @@ class Checkpoints(Rule):
     what = (
         "Where a `fit` of many epochs ran out of memory, it adds the callback that writes the "
         "model and the optimizer to a folder after each epoch, and goes on from there when the "
-        "same `fit` is run again, after a restart too."
+        "same `fit` is run again, after a restart too. Where there are several fits it is a hint: "
+        "each needs a folder of its own, or the first would go on with what another has left."
     )
     why = (
         "It saves no memory. But the next run, with a change that does, need not begin again. The "
@@ -57,6 +59,9 @@ class Checkpoints(Rule):
             'callbacks=[keras.callbacks.BackupAndRestore("backup"), *mine])\n',
         ),
         Case("model.fit(ds, epochs=20, **options)\n", STEP_OF_96),
+        Case("for fold in folds:\n    model.fit(*fold, epochs=20)\n", STEP_OF_96),
+        Case("def train(model):\n    model.fit(x, y, epochs=20)\n", STEP_OF_96),
+        Case("model.fit(x, y, epochs=20)\nmodel.fit(a, b, epochs=30)\n", STEP_OF_96),
     )
     is_silent = (
         Case("model.fit(x, y, epochs=2)\n", STEP_OF_96),
@@ -75,19 +80,30 @@ class Checkpoints(Rule):
         for call in cell.calls_of("fit"):
             epochs = cell.number(argument(call, _EPOCHS_AT, "epochs"))
             if epochs is not None and epochs >= _MANY_EPOCHS:
-                yield Found(
-                    title="Back up the training after each epoch",
-                    message=(
-                        f"It does not lower what a step needs. It lets a second run of these "
-                        f"{epochs} epochs go on where the first one stopped, instead of at "
-                        "the start."
-                    ),
-                    place=here.place,
-                    edits=_with_backup(cell, here, call),
-                    line_number=call.lineno,
-                    runs_then=False,
-                )
+                yield _found(cell, here, call, epochs)
                 return
+
+
+def _found(cell: TypedCell, here: Situation, call: ast.Call, epochs: int) -> Found:
+    is_only = _is_only_training(cell, call)
+    return Found(
+        title="Back up the training after each epoch",
+        message=(
+            "It does not lower what a step needs. It lets a second run of these "
+            f"{epochs} epochs go on where the first one stopped, instead of at the start."
+            + ("" if is_only else _EACH)
+        ),
+        place=here.place,
+        edits=_with_backup(cell, here, call) if is_only else (),
+        line_number=call.lineno,
+        runs_then=False,
+    )
+
+
+def _is_only_training(cell: TypedCell, call: ast.Call) -> bool:
+    """Say whether no other fit, and no other turn of this one, would find its folder."""
+    fits = [one for one in cell.calls_of("fit") if argument(one, _EPOCHS_AT, "epochs") is not None]
+    return fits == [call] and not cell.is_repeated(call) and cell.function_of(call) is None
 
 
 def _with_backup(cell: TypedCell, here: Situation, call: ast.Call) -> tuple[Edit, ...]:

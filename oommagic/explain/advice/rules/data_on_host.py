@@ -91,7 +91,7 @@ def _found(cell: TypedCell, here: Situation, call: ast.Call, arrays: tuple[str, 
         edits = by_generator(cell, here, call, arrays) if slices else ()
     else_by = "" if edits else "; feed it batches, from the arrays or a generator"
     return Found(
-        title=f"Keep {code_list(arrays)} on the host",
+        title=f"Keep {code_list(dict.fromkeys(arrays))} on the host",
         message=(
             f"`{cell.text_of(call.func)}` puts {format_bytes(size)} on {here.device} at once, and "
             f"a step needs one batch of it{else_by}."

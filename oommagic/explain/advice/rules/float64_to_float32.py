@@ -64,6 +64,11 @@ class Float64ToFloat32(Rule):
     speaks = (
         Case("x = images / 255.0\n", _IMAGES, "x = images / np.float32(255.0)\n"),
         Case(
+            "x = (images - 127.5) / 127.5\n",
+            _IMAGES,
+            "x = (images - np.float32(127.5)) / 127.5\n",
+        ),
+        Case(
             "x = np.zeros((n, 224, 224, 1))  # filled below\nmodel.fit(x, y)\n",
             _MADE_AND_FITTED,
             'x = np.zeros((n, 224, 224, 1), dtype="float32")  # filled below\nmodel.fit(x, y)\n',
@@ -99,6 +104,9 @@ class Float64ToFloat32(Rule):
         Case("y = np.zeros(n)\n", HOST_RAN_OUT),
         Case("x = frame / 255.0\n", replace(HOST_RAN_OUT, names={})),
         Case("x = images / 255.0\n"),
+        Case("x = (images & 15) / 15.0\n", _IMAGES),
+        Case("x = (images - 128) / 128\n", _IMAGES),
+        Case("x = x // 2\n", HOST_RAN_OUT),
     )
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
@@ -185,9 +193,7 @@ def _of_arithmetic(cell: TypedCell, here: Situation, value: ast.BinOp) -> _Makin
     while isinstance(value.left, ast.BinOp):
         value = value.left
     left, right = value.left, value.right
-    if not isinstance(left, ast.Name) or not isinstance(right, ast.Constant):
-        return None
-    if type(right.value) not in {int, float}:
+    if not isinstance(left, ast.Name) or not _gives_floats(value.op, right):
         return None
     array, numpy = here.array(left.id), here.module("numpy")
     if array is not None and array.dtype in _SMALL_INTEGERS and numpy is not None:
@@ -196,6 +202,16 @@ def _of_arithmetic(cell: TypedCell, here: Situation, value: ast.BinOp) -> _Makin
         return None
     end = cell.end(left)
     return _Making(Edit(end, end, f".astype({_NARROW})"), 0.0)
+
+
+def _gives_floats(operator: ast.operator, number: ast.expr) -> bool:
+    """Say whether integers become floats by this step, so that it is the same but for rounding.
+
+    Small integers less a whole number stay integers, and begin anew where they are too large.
+    """
+    kind = type(number.value) if isinstance(number, ast.Constant) else None
+    is_of_floats = isinstance(operator, ast.Add | ast.Sub | ast.Mult) and kind is float
+    return is_of_floats or (isinstance(operator, ast.Div) and kind in {int, float})
 
 
 def _lower(cell: TypedCell, here: Situation, name: str, value: ast.expr, line_share: float) -> int:

@@ -61,8 +61,11 @@ class GradientAccumulation(Rule):
         "not divide evenly, a batch that is not full counts as much as a full one, and batches "
         "left over at the end of an epoch count for the next one's first update, after the last "
         "epoch for none. A loss that sums over the batch, instead of its mean, becomes smaller. "
-        "`steps_per_epoch`, and what `take` takes of a data set's batches, is multiplied, so that "
-        "an epoch has the same samples; a loop that counts its steps in another way has fewer."
+        "Gradients that a loop clips itself are clipped for each small batch; those that the "
+        "optimizer clips, after they were added up. "
+        "`steps_per_epoch` and `validation_steps`, and what `take` takes of a data set's batches, "
+        "are multiplied, so that an epoch has the same samples; a loop that counts its steps in "
+        "another way has fewer."
     )
     cost = "more, smaller steps"
     effort = 1.6
@@ -106,6 +109,29 @@ class GradientAccumulation(Rule):
             f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
             "train = ds.batch(64).take((len(x) // 128) * 2).repeat()\n"
             "model.fit(train, steps_per_epoch=200)  # of 128\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\nval = other.batch(128).repeat()\n"
+            "model.fit(ds.batch(128), validation_data=val, validation_steps=9)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "val = other.batch(64).repeat()\n"
+            "model.fit(ds.batch(64), validation_data=val, validation_steps=18)\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\nval = other.batch(32).repeat()\n"
+            "model.fit(ds.batch(128), validation_data=val, validation_steps=9)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "val = other.batch(32).repeat()\n"
+            "model.fit(ds.batch(64), validation_data=val, validation_steps=9)\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\n"
+            "model.fit(x, y, 128, validation_data=pair, validation_steps=9)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "model.fit(x, y, 64, validation_data=pair, validation_steps=18)\n",
         ),
         Case(
             "SIZE = 128\nsteps = len(x) // SIZE\nmodel.compile(keras.optimizers.Adam(), 'mse')\n"

@@ -8,6 +8,7 @@ from itertools import pairwise
 from oommagic.explain.advice.arrays import (
     bound_to,
     is_in_a_magic,
+    is_used_later,
     makes_new,
     numpys,
     only_asks_about,
@@ -75,6 +76,17 @@ class InPlaceArithmetic(Rule):
     )
     is_silent = (
         Case("x = np.random.rand(n, 1000)\nkept = x\nx = x * 2\n", _ONE_LINE_HIGH),
+        Case("x = np.random.rand(n); kept = x\nx = x * 2\n", _ONE_LINE_HIGH),
+        Case("x = np.random.rand(n)\nkept = x; x = x * 2\n", _ONE_LINE_HIGH),
+        Case(
+            "def keep():\n    kept.append(x)\n\nx = np.random.rand(n)\nkeep()\nx = x * 2\n",
+            _ONE_LINE_HIGH,
+        ),
+        Case("keep = lambda: x\nx = np.random.rand(n)\na = keep()\nx = x * 2\n", _ONE_LINE_HIGH),
+        Case(
+            "x = np.random.rand(n)\nkeep()\nx = x * 2\n",
+            replace(_ONE_LINE_HIGH, names_in_functions=frozenset({"x"})),
+        ),
         Case("x = raw.astype(int)\nx = x / 2\n", _ONE_LINE_HIGH),
         Case("x = load()\nx = x / 2\n", _ONE_LINE_HIGH),
         Case("x = np.random.rand(9)\nx = x * 2\n"),
@@ -85,6 +97,8 @@ class InPlaceArithmetic(Rule):
         for name in sorted(cell.names):
             array = here.array(name)
             if array is None or not array.dtype.startswith("float"):
+                continue
+            if name in here.names_in_functions or is_used_later(cell, name):
                 continue
             steps = _steps(cell, here, name)
             if not steps:
@@ -163,8 +177,8 @@ def _is_untouched(cell: TypedCell, name: str, made: ast.stmt, again: ast.stmt) -
         return False
     if is_in_a_magic(cell, name):
         return False
-    end = made.end_lineno or made.lineno
-    between = [read for read in reads(cell, name) if end < read.lineno < again.lineno]
+    start, end = cell.end(made), cell.start(again)
+    between = [read for read in reads(cell, name) if start <= cell.start(read) < end]
     return all(
         only_asks_about(cell, read) or _is_sum_of(cell.parents[read], name) for read in between
     )

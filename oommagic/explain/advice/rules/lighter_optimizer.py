@@ -1,6 +1,5 @@
 """An optimizer that keeps less for each weight."""
 
-import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,6 +17,10 @@ from oommagic.units import MIB, format_bytes
 _INSTEAD_SLOTS = 1.0
 """SGD with momentum."""
 _SURE = 0.75
+_OF_EVERY_OPTIMIZER = frozenset({
+    "weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "ema_momentum",
+    "ema_overwrite_frequency", "loss_scale_factor", "gradient_accumulation_steps",
+})  # fmt: skip
 
 _LARGE = with_model(STEP_OF_96, replace(MODEL, layers=(LayerFacts("dense", "Dense", 400 * MIB),)))
 
@@ -29,7 +32,8 @@ class LighterOptimizer(Rule):
     title = "A lighter optimizer"
     what = (
         "Where Adam, or another optimizer with two slots for each weight, is written in the cell "
-        "and its slots are a large part of the peak, it puts SGD with momentum in its place."
+        "and its slots are a large part of the peak, it puts SGD with momentum in its place. What "
+        "every optimizer can do stays as it is said: clipping, weight decay, accumulation."
     )
     why = (
         "Adam keeps two slots for each weight, SGD with momentum one, plain SGD none: that much is "
@@ -64,6 +68,17 @@ class LighterOptimizer(Rule):
             _LARGE,
             "opt = tf.keras.optimizers.SGD(learning_rate=0.01, momentum=0.9)  # default\n"
             "model.compile(opt, 'mse')\nmodel.fit(x, y)\n",
+        ),
+        Case(
+            "opt = keras.optimizers.Adam(1e-3, beta_1=0.8, clipnorm=1.0,\n"
+            "    gradient_accumulation_steps=(4))\nmodel.compile(opt, 'mse')\nmodel.fit(x, y)\n",
+            _LARGE,
+            "opt = keras.optimizers.SGD(learning_rate=0.01, momentum=0.9, clipnorm=1.0, "
+            "gradient_accumulation_steps=(4))\nmodel.compile(opt, 'mse')\nmodel.fit(x, y)\n",
+        ),
+        Case(
+            "opt = keras.optimizers.Adam(**options)\nmodel.compile(opt, 'mse')\nmodel.fit(x, y)\n",
+            _LARGE,
         ),
         Case("model.fit(x, y)\n", _LARGE),
     )
@@ -106,7 +121,11 @@ def _part(here: Situation, slots_bytes: float) -> Part:
 
 
 def _sgd(cell: TypedCell, here: Situation, written: WrittenOptimizer) -> tuple[Edit, ...]:
-    was = written.written.func if isinstance(written.written, ast.Call) else written.written
+    given = written.call.keywords if written.call is not None else []
+    if any(one.arg is None for one in given):
+        return ()  # `**options` may have what only Adam takes
+    was = written.written if written.call is None else written.call.func
     sgd = spelled_beside(cell, here, was, "optimizers.SGD")
-    made = f"{sgd.text}(learning_rate=0.01, momentum=0.9)"
+    kept = (f", {cell.text_of(one)}" for one in given if one.arg in _OF_EVERY_OPTIMIZER)
+    made = f"{sgd.text}(learning_rate=0.01, momentum=0.9{''.join(kept)})"
     return (*sgd.imports, cell.replace(written.written, made))

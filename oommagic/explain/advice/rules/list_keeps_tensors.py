@@ -2,26 +2,30 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import LOSSES_GROW, OUTPUTS_GROW
 from oommagic.explain.advice.graphs import is_in_graph
-from oommagic.explain.advice.nodes import names_in
+from oommagic.explain.advice.nodes import called, names_in, root_name
 from oommagic.explain.advice.rule import Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.explain.facts import root_of
 from oommagic.explain.growth import Growth
+from oommagic.recording import Named
 from oommagic.report import HOST, Edit
 from oommagic.units import format_bytes
 
-_OF_A_NUMBER = 1024
-"""A tensor of one number takes no more than this, with what the allocator adds."""
 _LOW, _HIGH = 0.7, 1.5
 """What grew until memory ran out, or a tape ended, may have been seen in part."""
 _OTHERS = ("models", "graphs", "buffer")
 _PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _SEVERAL = (ast.Tuple, ast.List, ast.Dict, ast.Starred)
+_GIVING_VALUES = frozenset({"float", "int", "bool", "str", "len", "numpy", "item", "tolist"})
+_OF_ONE_NUMBER = replace(
+    LOSSES_GROW, names={**LOSSES_GROW.names, "loss": Named("tensor", 4, "float32", ())}
+)
 
 
 class ListKeepsTensors(Rule):
@@ -31,7 +35,8 @@ class ListKeepsTensors(Rule):
     title = "Arrays in the list, not tensors"
     what = (
         "Where a list was seen to grow on the device, it appends the tensor's values instead: "
-        "`float(loss)` of a number, `.numpy()` of anything larger."
+        "`float(loss)` of what is known as one number, `.numpy()` of anything else. Where several "
+        "lists grow under one name, or not only tensors are appended, it is a hint."
     )
     why = (
         "A tensor stays on the device for as long as anything refers to it. A list that gets one "
@@ -57,8 +62,19 @@ class ListKeepsTensors(Rule):
         Case(
             "losses = {'a': []}\nfor x in ds: losses['a'].append(-step(x)); n += 1\n",
             LOSSES_GROW,
-            "losses = {'a': []}\nfor x in ds: losses['a'].append(float(-step(x))); n += 1\n",
+            "losses = {'a': []}\nfor x in ds: losses['a'].append((-step(x)).numpy()); n += 1\n",
         ),
+        Case(
+            "for x in ds:\n    loss = step(x)\n    losses.append(loss)\n",
+            _OF_ONE_NUMBER,
+            "for x in ds:\n    loss = step(x)\n    losses.append(float(loss))\n",
+        ),
+        Case(
+            "for n, x in enumerate(ds):\n    losses['a'].append(step(x)); losses['n'].append(n)\n",
+            LOSSES_GROW,
+        ),
+        Case("for n, x in enumerate(ds):\n    losses.append(n)\n", LOSSES_GROW),
+        Case("for x in ds:\n    losses.append(float(step(x)))\n", LOSSES_GROW),
         Case("for x in ds:\n    outs.append((x, step(x)))\n", OUTPUTS_GROW),
         Case("outs += [step(x) for x in ds]\n", OUTPUTS_GROW),
     )
@@ -77,7 +93,7 @@ class ListKeepsTensors(Rule):
         for grown in here.growths:
             owner = grown.owner or _holder(here, grown)
             if owner in cell.names and grown.what not in _OTHERS and grown.place != HOST:
-                yield _found(cell, grown, owner)
+                yield _found(cell, here, grown, owner)
 
 
 def _holder(here: Situation, grown: Growth) -> str:
@@ -90,10 +106,11 @@ def _holder(here: Situation, grown: Growth) -> str:
     return most if most and sums[most] * 2 >= grown.total_bytes else ""
 
 
-def _found(cell: TypedCell, grown: Growth, owner: str) -> Found:
-    appends = [one for one in cell.calls_of("append") if _list_of(one) == owner]
-    edits = [_values(cell, call, grown.rate_bytes) for call in appends]
-    can_be_made = bool(edits) and all(edits) and not _asks_for_values(cell, owner)
+def _found(cell: TypedCell, here: Situation, grown: Growth, owner: str) -> Found:
+    appends = [one for one in cell.calls_of("append") if root_name(one.func) == owner]
+    edits = [_values(cell, here, call) for call in appends]
+    is_one_list = len({ast.dump(call.func) for call in appends}) == 1
+    can_be_made = is_one_list and all(edits) and not _asks_for_values(cell, owner)
     return Found(
         title=f"Keep values in `{owner}`, not tensors",
         message=(
@@ -108,23 +125,26 @@ def _found(cell: TypedCell, grown: Growth, owner: str) -> Found:
     )
 
 
-def _list_of(call: ast.Call) -> str:
-    """Give the name of what is appended to: `losses` for `losses["train"]`."""
-    on = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    while isinstance(on, ast.Subscript | ast.Attribute):
-        on = on.value
-    return on.id if isinstance(on, ast.Name) else ""
-
-
-def _values(cell: TypedCell, call: ast.Call, size: int) -> Edit | None:
+def _values(cell: TypedCell, here: Situation, call: ast.Call) -> Edit | None:
     """Append the values; None where that is not one tensor, or not now."""
-    if len(call.args) != 1 or isinstance(call.args[0], _SEVERAL) or is_in_graph(cell, call):
+    value = call.args[0] if len(call.args) == 1 else None
+    if value is None or _is_no_tensor(cell, here, value) or is_in_graph(cell, call):
         return None
-    value = call.args[0]
-    text = cell.text_of(value)
-    if size <= _OF_A_NUMBER:
+    text, known = cell.text_of(value), here.known(value)
+    if known is not None and known.shape == ():
         return cell.replace(value, f"float({text})")
     return cell.replace(value, f"{text if isinstance(value, _PLAIN) else f'({text})'}.numpy()")
+
+
+def _is_no_tensor(cell: TypedCell, here: Situation, value: ast.expr) -> bool:
+    """Say whether it is several things, or a number of Python's or NumPy's."""
+    known = here.known(value)
+    if known is not None and known.kind not in {"tensor", "variable"}:
+        return True
+    if isinstance(value, ast.Name):
+        return value.id in cell.counters
+    is_value = isinstance(value, ast.Call) and called(value) in _GIVING_VALUES
+    return is_value or isinstance(value, (*_SEVERAL, ast.Constant, ast.JoinedStr))
 
 
 def _asks_for_values(cell: TypedCell, owner: str) -> bool:

@@ -1,10 +1,12 @@
 """Keep elements while they are small: `cache` and `shuffle` before the map that expands them."""
 
+import ast
 from collections.abc import Iterator
 
 from oommagic.explain.advice.data_sets import AfterAMap, after_a_map
 from oommagic.explain.advice.examples import data_set
 from oommagic.explain.advice.host_memory import DATA_CAUSES, data_saving, place_of_data
+from oommagic.explain.advice.nodes import called
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -64,15 +66,23 @@ class MapOrder(Rule):
     is_silent = (
         Case("ds = ds.map(to_float).shuffle(5_000)\n", _NARROWED),
         Case("ds = ds.shuffle(5_000).map(to_float)\n", _SHUFFLED),
+        Case("ds = ds.map(to_float).cache('train.cache')\n", _CACHED),
         Case("frame = frame.map(str).cache()\n"),
     )
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
         """Find buffers right behind a map that expands."""
         for call in cell.calls_of("shuffle", "cache"):
-            found = None if call.keywords and not call.args else after_a_map(cell, here, call)
+            found = after_a_map(cell, here, call) if _can_change_place(call) else None
             if found is not None and found.large.kept_bytes > _EXPANDS * found.small.kept_bytes:
                 yield from _found(cell, here, found)
+
+
+def _can_change_place(call: ast.Call) -> bool:
+    """Say whether its size is seen; a cache's file, which another run may have left, stays."""
+    if called(call) == "cache":
+        return not call.args and not call.keywords
+    return bool(call.args) or not call.keywords
 
 
 def _found(cell: TypedCell, here: Situation, found: AfterAMap) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""A file that is read in pieces stays on the disk: `mmap_mode="r"`."""
+"""A file that is read in pieces stays on the disk: `mmap_mode`."""
 
 import ast
 from collections.abc import Iterator
@@ -7,6 +7,8 @@ from oommagic.explain.advice.arrays import (
     bound_to,
     is_changed,
     is_in_a_magic,
+    makes_new,
+    names_given,
     numpys,
     only_asks_about,
     reads,
@@ -20,6 +22,18 @@ from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import HOST, Edit
 from oommagic.units import format_bytes
 
+_SUMMING = frozenset({"mean", "std", "min", "max", "var", "sum", "argmax", "any", "all", "copy"})
+_IN_A_LOOP = 'x = np.load("x.npy")\nfor i in range(9):\n'
+_WRITING = (
+    "a, b = x[i], y[i]; a /= 255",
+    "x[i][x[i] < 0] = 0",
+    "x[i].sort()",
+    "x[i].T[0] = 0",
+    "np.sqrt(z, out=x[i])",
+    "for row in x[i:]: row -= 1",
+)
+"""What would write into the file's pages."""
+
 
 class MemoryMapped(Rule):
     """An array of a file, of which only the pieces that are used come into memory."""
@@ -28,7 +42,8 @@ class MemoryMapped(Rule):
     title = "A memory-mapped file, read in pieces"
     what = (
         "Where an array is loaded from an `.npy` file and then used only piece by piece, in a loop "
-        "or a function, it maps the file instead of reading it."
+        'or a function, it maps the file instead of reading it: `mmap_mode="r"` where the pieces '
+        'are only read, `"c"` where others get them, who may write into them.'
     )
     why = (
         "`np.load` reads all of the file into the process's own memory. With `mmap_mode` the "
@@ -47,7 +62,10 @@ class MemoryMapped(Rule):
     )
     safety = "same results"
     fix_safety = (
-        "The values are the same; the array can't be written into, and the file must stay as it is."
+        "The values are the same, and the file must stay as it is. Where pieces are handed on, "
+        'they are mapped by `"c"`: what is written into them stays in memory, and the file is '
+        "never changed. A file that did not fit is mapped for reading alone, and who writes into "
+        "a piece of it gets an error."
     )
     cost = "reads from the disk as it goes"
     causes = HOST_CAUSES
@@ -61,8 +79,19 @@ class MemoryMapped(Rule):
             "x = np.load(\n    path,  # of the whole year\n)\n\n"
             "def pieces():\n    for i in range(0, len(x), 64):\n        yield x[i : i + 64]\n",
             HOST_RAN_OUT,
-            'x = np.load(\n    path, mmap_mode="r",  # of the whole year\n)\n\n'
+            'x = np.load(\n    path, mmap_mode="c",  # of the whole year\n)\n\n'
             "def pieces():\n    for i in range(0, len(x), 64):\n        yield x[i : i + 64]\n",
+        ),
+        Case(
+            _IN_A_LOOP.replace("x", "z") + "    step(z[i])\n",
+            HOST_RAN_OUT,
+            _IN_A_LOOP.replace("x", "z").replace('")', '", mmap_mode="r")') + "    step(z[i])\n",
+        ),
+        Case(
+            _IN_A_LOOP + "    total += x[i] / 255 + x[i].astype(int)\n",
+            HOST_RAN_OUT,
+            'x = np.load("x.npy", mmap_mode="r")\n'
+            "for i in range(9):\n    total += x[i] / 255 + x[i].astype(int)\n",
         ),
     )
     is_silent = (
@@ -72,6 +101,7 @@ class MemoryMapped(Rule):
             'x = np.load("x.npy")\nfor i in range(9):\n    part = x[i]\n    part -= part.mean()\n',
             HOST_RAN_OUT,
         ),
+        *(Case(_IN_A_LOOP + f"    {line}\n", HOST_RAN_OUT) for line in _WRITING),
         Case(
             'x = np.load("x.npy")\n%time f(x)\nfor i in range(9):\n    print(x[i])\n', HOST_RAN_OUT
         ),
@@ -86,8 +116,9 @@ class MemoryMapped(Rule):
             if here.array(name) is None and not did_not_fit:
                 continue
             if numpys(here, call) == "load" and _may_be_mapped(call):
-                edit = cell.set_keyword(call, "mmap_mode", '"r"')
-                if edit is not None and _is_used_in_pieces(cell, name):
+                mode = _mode(cell, here, name) if _is_used_in_pieces(cell, name) else ""
+                edit = cell.set_keyword(call, "mmap_mode", f'"{mode}"')
+                if edit is not None and mode:
                     yield _found(cell, here, call, edit)
 
 
@@ -125,8 +156,33 @@ def _is_used_in_pieces(cell: TypedCell, name: str) -> bool:
         return False
     if is_in_a_magic(cell, name) or cell.function_of(cell.assignments(name)[0]) is not None:
         return False
-    uses = [read for read in reads(cell, name) if not only_asks_about(cell, read)]
+    uses = _uses(cell, name)
     return bool(uses) and all(_is_a_piece(cell, use) for use in uses)
+
+
+def _uses(cell: TypedCell, name: str) -> list[ast.Name]:
+    return [read for read in reads(cell, name) if not only_asks_about(cell, read)]
+
+
+def _mode(cell: TypedCell, here: Situation, name: str) -> str:
+    """Give `r` where the pieces are surely only read; else `c`, with which they can be written.
+
+    But Linux grants `c` only for a file that would fit into memory, as all of it may be written.
+    """
+    is_sure = all(_is_only_read(cell, here, cell.parents[use]) for use in _uses(cell, name))
+    return "r" if is_sure or here.array(name) is None else "c"
+
+
+def _is_only_read(cell: TypedCell, here: Situation, piece: ast.AST) -> bool:
+    """Say whether something new is made of a piece: by arithmetic, a sum, or a copy."""
+    above = cell.parents[piece]
+    if isinstance(above, ast.AugAssign):
+        return True  # by what stands there: one that writes into the piece was seen before
+    if not isinstance(above, ast.Attribute):
+        return isinstance(above, ast.BinOp | ast.Compare)
+    call = cell.parents[above]
+    is_new = isinstance(call, ast.Call) and makes_new(here, call)
+    return is_new or above.attr in _SUMMING
 
 
 def _is_a_piece(cell: TypedCell, use: ast.Name) -> bool:
@@ -135,5 +191,4 @@ def _is_a_piece(cell: TypedCell, use: ast.Name) -> bool:
         return False
     if not (cell.is_repeated(piece) or cell.function_of(piece)):
         return False
-    name = bound_to(cell, piece)
-    return not name or not is_changed(cell, name)
+    return not any(is_changed(cell, name) for name in names_given(cell, piece))

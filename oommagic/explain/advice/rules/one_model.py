@@ -2,12 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from textwrap import dedent
 
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import MODELS_GROW
 from oommagic.explain.advice.model_state import ModelState, state_of
-from oommagic.explain.advice.nodes import dotted, names_in
+from oommagic.explain.advice.nodes import dotted, free_names, names_in, root_name
 from oommagic.explain.advice.rule import Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -74,6 +75,40 @@ class OneModel(Rule):
             "    models.append(model)\n",
             MODELS_GROW,
         ),
+        Case(
+            "for rate in rates:\n    config['rate'] = rate\n    model = build(config)\n"
+            "    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "for rate in rates:\n    config.update(rate=rate)\n    model = build(config)\n"
+            "    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "def build():\n    return compiled(Dense(units))\n"
+            "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
+            replace(MODELS_GROW, names_in_functions=frozenset({"units"})),
+        ),
+        Case(
+            "def build():\n    model = compiled()\n    return model\n"
+            "for fold in range(5):\n    model = build()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+            "def build():\n    model = compiled()\n    return model\n"
+            "model = build()\n"
+            "if not model.optimizer.built:\n"
+            "    model.optimizer.build(model.trainable_variables)\n"
+            "first_weights = model.get_weights()\n"
+            "first_state = [variable.numpy() for variable in model.optimizer.variables]\n"
+            "for fold in range(5):\n"
+            "    model.set_weights(first_weights)\n"
+            "    for variable, value in zip(model.optimizer.variables, first_state):\n"
+            "        variable.assign(value)\n    model.fit(x, y)\n",
+        ),
     )
     is_silent = (
         Case("for fold in range(5):\n    model = build()\n    model.fit(x, y)\n", STEP_OF_96),
@@ -121,7 +156,7 @@ def _found(
         place=grown.place,
         saving=expected(grown.place, saved),
         edits=_built_once(cell, loop, build, state_of(name, cell, here))
-        if _can_be_shared(cell, loop, build, name)
+        if _can_be_shared(cell, here, loop, build, name)
         else (),
         line_number=build.lineno,
     )
@@ -140,21 +175,42 @@ def _made(statement: ast.stmt, name: str) -> ast.Assign | None:
     return statement if is_it and isinstance(statement.value, ast.Call) else None
 
 
-def _can_be_shared(cell: TypedCell, loop: ast.For, build: ast.Assign, name: str) -> bool:
+def _can_be_shared(
+    cell: TypedCell, here: Situation, loop: ast.For, build: ast.Assign, name: str
+) -> bool:
     """Say whether each turn would build the same, compiled, and nothing keeps the model."""
-    changing = {
-        node.id
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    needs = set(names_in(build.value))
     is_alone = not cell.text[cell.offset(build.lineno, 0) : cell.start(build)].strip()
     return (
         is_alone
-        and not needs & changing
+        and not _depends_on_turn(cell, here, loop, build)
         and _is_compiled_by_its_maker(build)
-        and all(_is_a_use(cell, node) for node in cell.nodes if _is_name(node, name))
+        and all(_is_a_use(cell, node) for node in cell.nodes if _is_name(cell, node, name))
     )
+
+
+def _depends_on_turn(cell: TypedCell, here: Situation, loop: ast.For, build: ast.Assign) -> bool:
+    """Say whether what builds the model may use what the loop changes."""
+    needs, changing = cell.names_reached(build.value), set(_changing(here, loop))
+    is_made_here = all(cell.assignments(name) for name in names_in(build.value))
+    elsewhere = frozenset() if is_made_here else here.names_in_functions
+    return not changing.isdisjoint(needs | elsewhere)
+
+
+def _changing(here: Situation, loop: ast.For) -> Iterator[str]:
+    """Yield the names to which a loop gives a value, or into whose value it writes."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Name | ast.Subscript | ast.Attribute):
+            if not isinstance(node.ctx, ast.Load):
+                yield root_name(node)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            # A method whose result nobody takes is called for what it changes.
+            changed = root_name(node.value.func)
+            if isinstance(node.value.func, ast.Attribute) and not _is_module(here, changed):
+                yield changed
+
+
+def _is_module(here: Situation, name: str) -> bool:
+    return name in here.names and here.names[name].kind == "module"
 
 
 def _is_compiled_by_its_maker(build: ast.Assign) -> bool:
@@ -163,8 +219,12 @@ def _is_compiled_by_its_maker(build: ast.Assign) -> bool:
     return called.rpartition(".")[2] not in _NOT_COMPILED
 
 
-def _is_name(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Store)
+def _is_name(cell: TypedCell, node: ast.AST, name: str) -> bool:
+    """Say whether a name is used there; in a function it may be another of its own."""
+    if not isinstance(node, ast.Name) or node.id != name or isinstance(node.ctx, ast.Store):
+        return False
+    function = cell.function_of(node)
+    return function is None or name in free_names(function)
 
 
 def _is_a_use(cell: TypedCell, node: ast.AST) -> bool:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from oommagic.explain.advice.arrays import bound_to, numpys
-from oommagic.explain.advice.examples import HOST_RAN_OUT
+from oommagic.explain.advice.examples import HOST_RAN_OUT, MODEL
 from oommagic.explain.advice.host_memory import lower_at, taken_by_line
 from oommagic.explain.advice.nodes import argument, keyword, names_in
 from oommagic.explain.advice.rule import HOST_CAUSES, Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.recording import Named
 from oommagic.report import HOST, LineUsage
 from oommagic.units import GIB, format_bytes
 
@@ -22,6 +23,7 @@ _COPIES = 2
 
 _FULL = replace(
     HOST_RAN_OUT,
+    names={**HOST_RAN_OUT.names, "model": Named("model", model=MODEL)},
     cause="none",
     place="",
     host_before_bytes=4 * GIB,
@@ -97,6 +99,7 @@ class PredictInPieces(Rule):
         Case("y = model.predict(x, steps=3)\n", _FULL),
         Case("y = model.predict(x, 64, 1)\n", _FULL),
         Case("y = model.predict(x, **options)\n", _FULL),
+        Case("y = forest.predict(x)\n", _FULL),
         Case("y = model.predict(x)\n"),
     )
 
@@ -127,6 +130,8 @@ class PredictInPieces(Rule):
 def _whole(cell: TypedCell, here: Situation, call: ast.Call) -> _Whole | None:
     data = call.args[0] if call.args else None
     array = here.array(data.id) if isinstance(data, ast.Name) else None
+    if not _is_of_keras(here, call):
+        return None
     if array is None or not array.shape or not isinstance(data, ast.Name):
         return None
     if cell.is_repeated(call) or cell.function_of(call) is not None or not _is_of_all(call):
@@ -136,6 +141,12 @@ def _whole(cell: TypedCell, here: Situation, call: ast.Call) -> _Whole | None:
         return _Whole(call, outer, data.id)
     # Bound to one array: the model has one output.
     return _Whole(call, call, data.id) if here.array(bound_to(cell, call)) else None
+
+
+def _is_of_keras(here: Situation, call: ast.Call) -> bool:
+    """Say whether it is a model's of Keras: others predict too, and know no `verbose`."""
+    known = here.known(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    return known is not None and known.kind == "model"
 
 
 def _is_of_all(call: ast.Call) -> bool:

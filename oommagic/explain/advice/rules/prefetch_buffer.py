@@ -1,5 +1,6 @@
 """Prefetch a batch or two, not hundreds."""
 
+import ast
 from collections.abc import Iterator
 
 from oommagic.explain.advice.data_sets import given_by, size_argument
@@ -15,6 +16,10 @@ _BATCHES = data_set(
     PipelineStep("tensorslice", 4 * MIB, 4000), PipelineStep("batch", 256 * MIB, 63, 64),
     PipelineStep("prefetch", 256 * MIB, 63, 32),
 )  # fmt: skip
+_SAMPLES = data_set(
+    PipelineStep("tensorslice", 4 * MIB, 4000), PipelineStep("prefetch", 4 * MIB, 4000, 2000),
+    PipelineStep("batch", 256 * MIB, 63, 64),
+)  # fmt: skip
 
 
 class PrefetchBuffer(Rule):
@@ -23,14 +28,17 @@ class PrefetchBuffer(Rule):
     name = "prefetch-buffer"
     title = "A smaller prefetch"
     what = (
-        "Where `prefetch` is told a number of batches that takes much memory, it leaves the number "
-        "to TensorFlow: `tf.data.AUTOTUNE`."
+        "Where `prefetch` is told a number of elements that takes much memory, it leaves it "
+        "to TensorFlow: `tf.data.AUTOTUNE`. Where that stands before `batch` or `map`, it says so: "
+        "then it counts something else."
     )
     why = (
         "A prefetch of n keeps up to n elements ready, and behind `batch` an element is a whole "
         "batch. It saves time, never memory: without it there is one batch fewer in memory. "
         "`AUTOTUNE` began with one and kept to it where batches came fast enough. In front of "
-        "`batch` it counts samples, and then no batch is ready when the step wants it."
+        "`batch` it counts samples, in front of `map` what is not yet worked on, and then no batch "
+        "is ready when the step wants it: its place is the end. A `prefetch` that is missing costs "
+        "time alone, so none is ever suggested here."
     )
     example = "ds = ds.batch(64).prefetch(1000)"
     instead = "ds = ds.batch(64).prefetch(tf.data.AUTOTUNE)"
@@ -48,6 +56,11 @@ class PrefetchBuffer(Rule):
             "ds = (ds.batch(64)\n        .prefetch(buffer_size=32))\n",
             _BATCHES,
             "ds = (ds.batch(64)\n        .prefetch(buffer_size=tf.data.AUTOTUNE))\n",
+        ),
+        Case(
+            "ds = ds.prefetch(2_000).batch(64)\n",
+            _SAMPLES,
+            "ds = ds.prefetch(tf.data.AUTOTUNE).batch(64)\n",
         ),
     )
     is_silent = (
@@ -72,10 +85,21 @@ class PrefetchBuffer(Rule):
                 message=(
                     f"Up to {kept} elements of {format_bytes(step.kept_bytes)} each are kept "
                     f"ready: {format_bytes(kept * step.kept_bytes)}. One is enough where the "
-                    "step takes longer than reading the next batch."
+                    f"step takes longer than reading the next batch.{_before(cell, call)}"
                 ),
                 place=place_of_data(here),
                 saving=data_saving(here, cell.statement(call).lineno, size, 0.5, 1.15),
                 edits=(cell.replace(value, few),),
                 line_number=call.lineno,
             )
+
+
+def _before(cell: TypedCell, call: ast.Call) -> str:
+    """Say what a prefetch counts that does not stand at the end of its line."""
+    above = cell.parents[call]
+    method = above.attr if isinstance(above, ast.Attribute) else ""
+    if method == "batch":
+        return " Before `batch` an element is a sample: put it behind, for a whole batch."
+    if method == "map":
+        return " Before `map` it readies what is still to be worked on: put it at the end."
+    return ""

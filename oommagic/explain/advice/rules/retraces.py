@@ -15,7 +15,8 @@ from oommagic.units import format_bytes
 
 _FEW = 5
 """A function that takes inputs of a few kinds has as many graphs; more are a mistake."""
-_COUNTING = ("range", "enumerate")
+_COMPUTING = frozenset({"float", "int", "round", "abs", "min", "max", "len", "pow", "sum"})
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.IfExp)
 _SETTLED = ("input_signature", "reduce_retracing", "experimental_relax_shapes")
 
 
@@ -60,6 +61,18 @@ class Retraces(Rule):
             TRACED_AGAIN,
         ),
         Case("for x in ds:\n    @tf.function\n    def step():\n        return x\n", TRACED_AGAIN),
+        Case(
+            "@tf.function\ndef step(x, n):\n    return x * n\n"
+            "for n, x in enumerate(ds):\n    step(x, max(0.1, n / 1000))\n",
+            TRACED_AGAIN,
+        ),
+        Case(
+            "@tf.function\ndef step(x, n):\n    return x * n\n"
+            "for n, x in enumerate(ds):\n    step(x * n, tf.constant(n))\n",
+            TRACED_AGAIN,
+            "@tf.function(reduce_retracing=True)\ndef step(x, n):\n    return x * n\n"
+            "for n, x in enumerate(ds):\n    step(x * n, tf.constant(n))\n",
+        ),
     )
     is_silent = (
         Case("@tf.function\ndef step(x):\n    return model(x)\n", STEP_OF_96),
@@ -112,22 +125,29 @@ def _relaxed(cell: TypedCell, decorator: ast.expr) -> Edit | None:
 
 
 def _number_passed(cell: TypedCell, here: Situation, function: str) -> str | None:
-    """Find a name that stands for Python numbers among what is passed to a function."""
-    counts = set(_counters(cell))
+    """Find what is worked out of Python numbers among what is passed to a function."""
     for call in cell.calls_of(function):
-        for value in (*call.args, *(one.value for one in call.keywords)):
-            known = here.known(value)
-            is_number = known is not None and known.kind == "number"
-            if isinstance(value, ast.Name) and (is_number or value.id in counts):
-                return value.id
+        for given in (*call.args, *(one.value for one in call.keywords)):
+            for value in given.elts if isinstance(given, ast.Tuple | ast.List) else [given]:
+                if _is_number(cell, here, value):
+                    return cell.text_of(value)
     return None
 
 
-def _counters(cell: TypedCell) -> Iterator[str]:
-    """Yield the names with which loops count."""
-    for node in cell.nodes:
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
-            called = dotted(node.iter.func)
-            first = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
-            if called in _COUNTING and isinstance(first, ast.Name):
-                yield first.id
+def _is_number(cell: TypedCell, here: Situation, value: ast.expr) -> bool:
+    """Say whether a count or another number is in it, and nothing that makes a tensor of it."""
+    names = list(_worked_out_of(value))
+    kinds = {here.names[one.id].kind for one in names if one.id in here.names}
+    counts = any(one.id in cell.counters for one in names)
+    return (counts or "number" in kinds) and kinds.isdisjoint({"tensor", "variable", "array"})
+
+
+def _worked_out_of(value: ast.expr) -> Iterator[ast.Name]:
+    """Yield the names of which Python's own arithmetic makes a value: `n` of `float(n) / 1000`."""
+    if isinstance(value, ast.Name):
+        yield value
+    is_own = isinstance(value, ast.Call) and dotted(value.func) in _COMPUTING
+    if is_own or isinstance(value, _ARITHMETIC):
+        for part in ast.iter_child_nodes(value):
+            if isinstance(part, ast.expr):
+                yield from _worked_out_of(part)

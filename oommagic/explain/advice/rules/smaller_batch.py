@@ -34,7 +34,9 @@ class SmallerBatch(Rule):
     what = (
         "Where the training step does not fit the device, it takes the largest batch that does, "
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
-        "`batch`, the name that stands for it, or what is passed to the function that trains. "
+        "`batch`, the name that stands for it, or what is passed to the function that trains. The "
+        "`batch_shape` of a model that takes no other changes with it; where the name is a layer's "
+        "too, as in `Dense(n)`, the number stands where it is the batch's. "
         "A `fit` of arrays without a size has Keras's, 32."
     )
     why = (
@@ -87,6 +89,25 @@ class SmallerBatch(Rule):
             "config = {'batch': 128}\nmodel.fit(x, y, batch_size=96)\n",
         ),
         Case(
+            "N = 128\nmodel = keras.Sequential([keras.layers.Dense(N)])\n"
+            "model.fit(ds.batch(N))  # of N\n",
+            STEP_OF_96,
+            "N = 128\nmodel = keras.Sequential([keras.layers.Dense(N)])\n"
+            "model.fit(ds.batch(96))  # of N\n",
+        ),
+        Case(
+            "inputs = keras.Input(batch_shape=(128, 8))\nmodel.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
+            "inputs = keras.Input(batch_shape=(96, 8))\nmodel.fit(x, y, batch_size=96)\n",
+        ),
+        Case(
+            "N = 128\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
+            "model.fit(x, y, batch_size=N)\n",
+            STEP_OF_96,
+            "N = 96\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
+            "model.fit(x, y, batch_size=N)\n",
+        ),
+        Case(
             "model.fit(x, y, epochs=2)\n",
             _STEP_OF_16,
             "model.fit(x, y, epochs=2, batch_size=16)\n",
@@ -94,6 +115,7 @@ class SmallerBatch(Rule):
     )
     is_silent = (
         Case("model.fit(x, y, batch_size=64)\n", STEP_OF_96),
+        Case("keras.Input(batch_shape=(128, 8))\nmodel.fit(ds)\n", STEP_OF_96),
         Case(
             "def train(batch_size=64):\n    model.fit(x, y, batch_size=batch_size)\n\ntrain()\n",
             STEP_OF_96,

@@ -32,8 +32,8 @@ class SmallerEmbedding(Rule):
     title = "A smaller embedding"
     what = (
         "Where an embedding's table, with its slots and gradients, is a large part of the peak, "
-        "it halves `output_dim`. A smaller vocabulary (rare words hashed into some buckets) or one "
-        "table for input and output save as much for each row that is not there."
+        "it halves `output_dim`. A smaller vocabulary (rare words hashed into some buckets) saves "
+        "as much for each row that is not there."
     )
     why = (
         "The table has a row for each word, used or not, and Adam keeps two more of that size. "

@@ -72,6 +72,27 @@ class StreamInsteadOfHold(Rule):
             ").apply(tf.data.experimental.assert_cardinality(len(x))).batch(32)\nmodel.fit(ds)\n",
         ),
         Case(
+            "ds = tf.data.Dataset.from_tensor_slices((x, x))\nmodel.fit(ds)\n",
+            _MADE,
+            "ds = tf.data.Dataset.from_generator(\n"
+            "    lambda x=x: zip(x, x),\n"
+            "    output_signature=(\n"
+            "        tf.TensorSpec(x.shape[1:], x.dtype),\n"
+            "        tf.TensorSpec(x.shape[1:], x.dtype),\n"
+            "    ),\n"
+            ").apply(tf.data.experimental.assert_cardinality(len(x)))\nmodel.fit(ds)\n",
+        ),
+        Case(
+            "ds = tf.data.Dataset.from_tensor_slices((x,))\nmodel.fit(ds)\n",
+            _MADE,
+            "ds = tf.data.Dataset.from_generator(\n"
+            "    lambda x=x: zip(x),\n"
+            "    output_signature=(\n"
+            "        tf.TensorSpec(x.shape[1:], x.dtype),\n"
+            "    ),\n"
+            ").apply(tf.data.experimental.assert_cardinality(len(x)))\nmodel.fit(ds)\n",
+        ),
+        Case(
             "if True:\n    ds = tf.data.Dataset.from_tensor_slices(x)  # images\n",
             _MADE,
             "if True:\n    ds = tf.data.Dataset.from_generator(\n"
@@ -98,7 +119,7 @@ class StreamInsteadOfHold(Rule):
             size = sum(here.names[name].bytes for name in names)
             lower = lower_from(here, cell.statement(call).lineno, int(_COPIES_WHEN_MADE * size))
             yield Found(
-                title=f"Take the samples from {code_list(names)} one by one",
+                title=f"Take the samples from {code_list(dict.fromkeys(names))} one by one",
                 message=(
                     f"`from_tensor_slices` copies {format_bytes(size)}, and each pass over the "
                     "data set copies them once more; a generator hands on what is there."

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from oommagic.explain.advice.nodes import names_in
+from oommagic.explain.advice.nodes import called, names_in
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.training import strategies
@@ -23,6 +23,20 @@ for step, (a, b) in enumerate(ds):
         opt.apply_gradients(zip(total, model.trainable_variables))
         total = None
 """
+_ONE_STEPS = """\
+for a, b in ds:
+    with tf.GradientTape() as tape:
+        loss = loss_fn(b, model(a))
+    grads = tape.gradient(loss, model.trainable_variables)
+    grads = [{}]
+    if not is_nan(loss):
+        opt.apply_gradients(zip(grads, model.trainable_variables))
+"""
+_NOISY_OR_DECAYED = (
+    "g + noise for g in grads",
+    "g + 1e-4 * w for g, w in zip(grads, model.trainable_variables)",
+    "g + d for g, d in zip(grads, decays)",
+)
 _BY_THE_OPTIMIZER = f"""\
 opt = keras.optimizers.SGD({_ARGUMENT}=accum_steps)
 for a, b in ds:
@@ -66,6 +80,7 @@ class UndividedGradients(Rule):
             "total = [tf.add(g, h) for g, h in zip(of_images, of_texts)]\n"
             "opt.apply_gradients(zip(total, model.trainable_variables))\n"
         ),
+        *(Case(_ONE_STEPS.format(value)) for value in _NOISY_OR_DECAYED),
     )
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
@@ -93,21 +108,34 @@ def _found(here: Situation, applied: ast.Call) -> Found:
 
 def _sums(cell: TypedCell, applied: ast.Call) -> bool:
     """Say whether what is applied was added up in a list, and nothing is divided for it."""
-    names = set(names_in(applied))
-    added = any(
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.ListComp)
-        and _is_addition(statement.value.elt)
-        for name in names
-        for statement in cell.assignments(name)
-    )
+    added = any(_is_summed(cell, name) for name in set(names_in(applied)))
     divides = any(
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) for node in cell.nodes
     )
     return added and not divides and "reduce_sum" not in cell.text
 
 
-def _is_addition(value: ast.expr) -> bool:
-    if isinstance(value, ast.Call):
-        return isinstance(value.func, ast.Attribute) and value.func.attr == "add"
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+def _is_summed(cell: TypedCell, name: str) -> bool:
+    """Say whether each step's gradients are added to a name: else it has one step's alone."""
+    values = [one.value for one in cell.assignments(name) if isinstance(one, ast.Assign)]
+    if any(isinstance(value, ast.Call) and called(value) == "gradient" for value in values):
+        return False
+    return any(isinstance(value, ast.ListComp) and _adds_to(value, name) for value in values)
+
+
+def _adds_to(value: ast.ListComp, name: str) -> bool:
+    """Say whether it is `[a + b for a, b in zip(name, …)]`."""
+    over = value.generators[0]
+    is_zip = isinstance(over.iter, ast.Call) and called(over.iter) == "zip"
+    added = _added(value.elt)
+    pair = over.target.elts if isinstance(over.target, ast.Tuple) else []
+    are_both = {*map(ast.unparse, added)} == {*map(ast.unparse, pair)}
+    return is_zip and are_both and name in names_in(over.iter)
+
+
+def _added(value: ast.expr) -> list[ast.expr]:
+    """Give what is added: `a` and `b` of `a + b`, `tf.add(a, b)`."""
+    if isinstance(value, ast.Call) and called(value) == "add":
+        return value.args
+    is_sum = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+    return [value.left, value.right] if is_sum else []  # type: ignore[attr-defined]  # just seen

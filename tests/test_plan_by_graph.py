@@ -212,7 +212,7 @@ def test_what_xla_compiles_has_its_layers_and_kinds_too(made: dict[str, Any]) ->
 def test_the_batch_is_proven_by_the_graph_too(made: dict[str, Any]) -> None:
     # Both are made of steps of their own, and a step of a few megabytes differs much from others.
     assert made["max"] / 2 <= made["proven"] <= 2 * made["max"]
-    assert made["predict"] > made["max"]
+    assert made["predict"] >= made["max"]
 
 
 def test_a_models_own_training_step_is_planned_and_left_unbuilt(others: dict[str, Any]) -> None:

@@ -15,8 +15,11 @@ from oommagic.units import MIB
 _GRAIN = 256
 _FIRST_REGION = 2 * MIB
 _LARGE_SURPLUS = 128 * MIB
-# Regions never touch, so chunks of two are never neighbours.
+# Regions never touch, so chunks of two are never neighbours. A system hands out large pieces of
+# memory from the top of the address space down, so that the lowest of several chunks of one size
+# is that of the youngest region.
 _GAP = 1 << 30
+_TOP = 1 << 60
 
 
 class Allocator:
@@ -28,7 +31,7 @@ class Allocator:
         self._limit = limit_bytes // _GRAIN * _GRAIN
         self._region = min(_FIRST_REGION, self._limit) if grows else self._limit
         self._reserved = 0
-        self._next_region_at = 0
+        self._lowest_region_at = _TOP
         # By address; chunks of one region are linked in the order in which they lie.
         self._sizes: dict[int, int] = {}
         self._before: dict[int, int | None] = {}
@@ -85,10 +88,11 @@ class Allocator:
         has_grown = size > self._region
         while size > self._region:
             self._region *= 2
-        address, taken = self._next_region_at, min(self._region, available)
+        taken = min(self._region, available)
+        address = self._lowest_region_at - taken - _GAP
         if not has_grown:
             self._region *= 2
-        self._next_region_at += taken + _GAP
+        self._lowest_region_at = address
         self._reserved += taken
         self._sizes[address] = taken
         self._before[address] = self._after[address] = None

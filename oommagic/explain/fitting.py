@@ -5,9 +5,10 @@ needs nearly all of its memory in one piece: at a size where XLA has told how la
 finds room or it does not, and that leads to the next size to ask XLA about.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, cycle, repeat
 
 from oommagic.curve import Curve
 from oommagic.explain.orders import Orders
@@ -22,7 +23,7 @@ _PRECISION = 0.01
 """How far below the largest batch that fits that of one piece may lie, as a share of it."""
 _SPARE_BESIDE_ONE_PIECE = 0.005
 """Of the limit: room that is left where no ops race."""
-_BESIDE = (1.0, 1.01, 0.985, 0.97)
+_BESIDE = (1.01, 0.985, 0.97)
 """Where ops race, these shares of a batch fit as well as it does."""
 _WORTH_ASKING = 0.03
 """XLA is asked about a larger batch only if it is larger by so much."""
@@ -54,13 +55,13 @@ class FitOfRacing:
 
     def __init__(
         self,
-        scripts: Callable[[int], Scripts],
+        runs: Callable[[int], Sequence[Scripts]],
         room: Room,
         spare_bytes: Callable[[int, int], int],
         precision: float,
     ) -> None:
-        """Take the steps to rehearse at a batch, what it has to leave, and how close to go."""
-        self._scripts = scripts
+        """Take the runs to rehearse at a batch, what they have to leave, and how close to go."""
+        self._runs = runs
         self._room = room
         self._spare_bytes = spare_bytes
         self._precision = precision
@@ -79,11 +80,12 @@ class FitOfRacing:
         return 0
 
     def _fits(self, limit_bytes: int, batch: int) -> bool:
-        """Say whether it fits, and those beside it: one alone may fit by luck."""
-        scripts = self._scripts(batch)
+        """Say whether it fits in each run, and those beside it in one: a run may fit by luck."""
         left_bytes = limit_bytes - self._spare_bytes(batch, limit_bytes)
-        beside = dict.fromkeys(max(round(share * batch), 1) for share in _BESIDE)
-        return all(self._room.is_for(scripts, size, left_bytes) for size in beside)
+        runs = self._runs(batch)
+        beside = (max(round(share * batch), 1) for share in _BESIDE)
+        tried = chain(zip(runs, repeat(batch)), zip(cycle(runs), beside))
+        return all(self._room.is_for(run, size, left_bytes) for run, size in tried)
 
 
 class FitOfOnePiece:
@@ -126,8 +128,8 @@ class FitOfOnePiece:
 
 def size_to_tell(tapes: StepTapes, limit_bytes: int) -> int | None:
     """Choose the size at which XLA shall tell what a step takes, for the largest that fits."""
-    scripts, room = scripts_of(tapes), Room(Orders(tapes.needs), grows=tapes.is_arena)
-    law = scripts.compiled_law
+    scripts, orders = scripts_of(tapes), Orders(tapes.needs, tapes.processors)
+    law, room = scripts.compiled_law, Room(orders, grows=tapes.is_arena)
     return None if law is None else FitOfOnePiece(scripts, law, room).size_to_tell(limit_bytes)
 
 

@@ -17,8 +17,10 @@ _NONE: _Ops = frozenset()
 class Orders:
     """What need not wait for what, in steps of one model."""
 
-    def __init__(self, needs: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, needs: Mapping[str, Iterable[str]], processors: int) -> None:
         """Turn around which op needs which others; behind one that is not known may be all."""
+        self.threads = processors + 1
+        """An op that waits keeps one of them: when the last one waits, nothing goes on."""
         self._known = frozenset(needs)
         self._users: defaultdict[str, list[str]] = defaultdict(list)
         for op, needed in needs.items():

@@ -34,7 +34,9 @@ _WORTH_FEARING = 0.02
 _BEYOND_LIMIT = 2
 _MOST_BEFORE = 1_500
 """Events: what came before the steps is rehearsed too, if it is no more than that."""
-_QUICK = Effort(rows_events=40_000, run_events=1_500, fewest_steps=0, precision=0.03)
+_QUICK = Effort(
+    rows_events=40_000, run_events=1_500, fewest_steps=0, orders=0, runs=1, precision=0.03
+)
 
 _Span = tuple[float, float]
 
@@ -80,7 +82,6 @@ def _step_tapes(cell: CellSteps) -> StepTapes | None:
         is_arena=cell.is_arena,
         made=_before(cell.tape, spans[0][0], steps),
         steps=steps,
-        batch_bytes={},
         held=held,
         notes=(_note(steps, f"%oombatch {model}".rstrip() if is_keras else "oommagic.plan"),),
         is_of_a_cell=True,

@@ -33,17 +33,17 @@ _RUN_STEPS = 5
 """What is told is the peak of so many steps in a row: the highest of them."""
 _EVEN = 0.5
 """How likely such a run stays below the peak that is told."""
-_BELOW, _ABOVE = 0.075, 0.06
-_BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 2, 400
+_BELOW, _ABOVE = 0.04, 0.05
+_BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 4, 400
 """How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, and
 what other orders of small ops make, which is more where there are more of them."""
-_OF_SPREAD = 0.4
-"""Of what recorded steps differ by, for those that were not recorded."""
+_OF_SPREAD = 0.5
+"""Of what rehearsed runs differ by, for those that were not rehearsed."""
 _BESIDE_COMPILED, _OF_ONE_PIECE, _BESIDE_COMPILED_BYTES = 0.01, 0.01, MIB // 2
 """The same for a step that XLA compiled: of what stays in use, and of its peak, since a piece may
 be handed out larger than it was asked for."""
 
-_ONE_SIZE, _EACH_DOUBLING = 0.05, 0.04
+_ONE_SIZE, _EACH_DOUBLING = 0.09, 0.04
 """What is added to that where only one size ran: there, and for each doubling away from it."""
 
 _LOW_PEAK_AND_HIGH = 3
@@ -52,8 +52,6 @@ _DOUBLINGS = 20
 _FINEST = 3
 _SPARE = 0.025
 """Of the limit: room that a rehearsal under it has to leave, beside what small ops take."""
-_OF_EACH_SIZE = 2
-"""So many steps, and more where that is quick, are rehearsed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,16 @@ class Effort:
     """How much is rehearsed, which is what a plan takes its time for."""
 
     rows_events: int = 800_000
-    """Allocations and frees for all rows; that many take about a second."""
+    """Allocations and frees for all rows, with steps as they ran; so many take about a second."""
     run_events: int = 20_000
     """For one row."""
     fewest_steps: int = 3
+    orders: int = 6
+    """For one row, so many runs of steps of the nearest size in other orders, and of all sizes."""
+    orders_events: int = 1_200_000
+    """For all of these: fewer runs where steps have very many."""
+    runs: int = 4
+    """So many have to fit, each with steps in another order."""
     most_bytes: int = 96 * GIB
     """More than a large card has: rows for more help nobody."""
     precision: float = 0.01
@@ -93,13 +97,15 @@ class Plan:
         """
         self._effort = effort
         self._scripts = _affordable(scripts_of(tapes), effort)
+        self._fineness = _fineness(self._scripts, effort)
+        self._orders_of_a_row = _orders_of_a_row(self._scripts, effort, self._fineness)
         self._near = self._scripts
         """By what XLA has told since the rows were made, near limits of which it was asked."""
         self._more_told = more_told if self._scripts.compiled_law is not None else None
         self._tapes = tapes if self._more_told is not None else None
         self._asked: set[int] = set()
         self._edges = [at_edge(self._scripts, is_most=is_most) for is_most in (False, True)]
-        self._orders = Orders(tapes.needs)
+        self._orders = Orders(tapes.needs, tapes.processors)
         self._piece = CompiledPiece(tapes.compiled)
         self._grows = tapes.is_arena
         self._ran = {step.batch for step in tapes.steps}
@@ -188,7 +194,7 @@ class Plan:
         return Rehearsal(scripts, batch, Device(grows=self._grows))
 
     def _rows(self) -> Iterator[PlannedBatch]:
-        usual = _batches(_fineness(self._scripts, self._effort))
+        usual = _batches(self._fineness)
         for batch in sorted({*usual, *self._ran, *self._told}):
             row = self._rehearsed_row(batch)
             yield row
@@ -244,15 +250,38 @@ class Plan:
 
     def _of_racing_steps(self, batch: int, rehearsal: Rehearsal) -> tuple[int, int, int]:
         """Tell low, peak and high by steps of one size, whose ops race."""
-        peaks, beside_bytes = rehearsal.peaks, self._small_ops_bytes + _BESIDE_BYTES
-        if not self._scripts.is_first_alike(batch):
-            peaks = peaks[1:]
-        peak = _of_a_run(peaks, _EVEN)
-        added_bytes, spread_bytes = peak - rehearsal.settled_bytes, max(peaks) - min(peaks)
-        unsure_bytes = self._unsure(batch) * added_bytes + beside_bytes
-        low = min(int(median(peaks)), peak) - _BELOW * added_bytes - unsure_bytes
-        high = max(peaks) + _ABOVE * added_bytes + _OF_SPREAD * spread_bytes + unsure_bytes
+        first, *peaks = rehearsal.peaks
+        least = first if self._scripts.is_first_alike(batch) or not peaks else 0
+        as_ran = _of_a_run([*peaks, least] if least else peaks, _EVEN)
+        near = self._in_orders(rehearsal, self._scripts.nearest(batch), least)
+        # The order that really came about counts for two.
+        peak, reached = int(median([as_ran, as_ran, *near])), [as_ran, *near]
+        alike = self._scripts.alike(batch)
+        if len(alike.others) > 1:  # else these runs are those of the nearest size
+            reached += self._in_orders(rehearsal, alike, least)
+        added_bytes = peak - rehearsal.settled_bytes
+        beside_bytes = self._beside_bytes(batch, added_bytes, max(reached) - min(reached))
+        low = min(reached) - _BELOW * added_bytes - beside_bytes
+        high = max(reached) + _ABOVE * added_bytes + beside_bytes
         return max(round(low), 0), peak, round(high)
+
+    def _in_orders(self, rehearsal: Rehearsal, scripts: Scripts, least: int) -> list[int]:
+        """Give the peaks of runs with steps in other orders, none of which is below the least."""
+        count = self._orders_of_a_row
+        runs = scripts.in_runs(count, _RUN_STEPS - 1) if count else ()
+        return [max(self._highest(rehearsal, run), least) for run in runs]
+
+    def _highest(self, rehearsal: Rehearsal, run: Scripts) -> int:
+        """Give the peak of a run; one that does not fit takes all that there is."""
+        try:
+            return rehearsal.highest_with(run)
+        except RanOutError:
+            return self._here.limit_bytes
+
+    def _beside_bytes(self, batch: int, added_bytes: int, spread_bytes: int) -> float:
+        """Tell how far real runs may lie beside all that were rehearsed."""
+        unsure_bytes = self._unsure(batch) * added_bytes + _OF_SPREAD * spread_bytes
+        return self._small_ops_bytes + _BESIDE_BYTES + unsure_bytes
 
     def _learn_of(self, limit_bytes: int) -> None:
         """Have XLA tell what it takes to find the largest of that limit, if it was not told yet."""
@@ -271,7 +300,7 @@ class Plan:
         law = self._near.compiled_law
         if law is not None:
             return FitOfOnePiece(self._near, law, room).largest(limit_bytes)
-        every, usual = map(self._in_turns, (self._scripts, self._scripts.of_usual_sizes()))
+        every, usual = map(self._in_runs, (self._scripts, self._scripts.of_usual_sizes()))
         first = self._scripts.first.batch
         fit = FitOfRacing(
             lambda batch: usual if batch >= first else every,
@@ -281,14 +310,13 @@ class Plan:
         )
         return fit.largest(limit_bytes, self.forecast.rows)
 
-    def _in_turns(self, scripts: Scripts) -> Scripts:
-        """Let one run do steps of each size in their turn, as many as can be afforded."""
-        several = replace(self._effort, fewest_steps=_OF_EACH_SIZE * len(scripts.others))
-        return _affordable(scripts.together(), several)
+    def _in_runs(self, scripts: Scripts) -> tuple[Scripts, ...]:
+        return scripts.in_runs(self._effort.runs, _RUN_STEPS)
 
     def _spare_bytes(self, batch: int, limit_bytes: int) -> int:
-        spare = _SPARE + self._unsure(batch) / 2
-        return round(spare * limit_bytes) + self._small_ops_bytes
+        """Leave more where ops are many and small: near the limit they wait in ever new orders."""
+        spare = _SPARE + self._unsure(batch) / 4
+        return round(spare * limit_bytes) + 2 * self._small_ops_bytes
 
 
 def _affordable(scripts: Scripts, effort: Effort) -> Scripts:
@@ -308,6 +336,15 @@ def _fineness(scripts: Scripts, effort: Effort) -> int:
         events *= _LOW_PEAK_AND_HIGH
     affordable = effort.rows_events // (_DOUBLINGS * max(events, 1))
     return min(affordable.bit_length() - 1, _FINEST)
+
+
+def _orders_of_a_row(scripts: Scripts, effort: Effort, fineness: int) -> int:
+    """Choose in how many other orders steps are rehearsed for one row."""
+    if scripts.compiled_law is not None or not scripts.others or not effort.orders:
+        return 0
+    longest = max(len(step.events) for steps in scripts.others.values() for step in steps)
+    events = 2 * (_RUN_STEPS - 1) * longest * _DOUBLINGS * 2**fineness
+    return min(max(int(effort.orders_events / max(events, 1)), 1), effort.orders)
 
 
 def _batches(fineness: int) -> Iterator[int]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from oommagic.explain.bfc import Allocator
 from oommagic.explain.orders import Orders
 from oommagic.explain.scaling import INHERITED, Allocation, Script, Scripts
-from oommagic.recording import OpRole
 
 _NO_LIMIT = 1 << 50
 
@@ -55,22 +54,28 @@ class Rehearsal:
         self, scripts: Scripts, batch: int, device: Device, orders: Orders | None = None
     ) -> None:
         """Make the model and its data, and do steps of the nearest size in their turn."""
+        self._batch = batch
         run = _Run(Allocator(device.limit_bytes, grows=device.grows), batch, orders)
         for allocation in scripts.before:
             run.hold(allocation)
-        if scripts.made is not None:
-            run.do(scripts.made)
-        data = Allocation(scripts.batch_law, "", OpRole("data"), (None, ""))
-        run.hold(data)
-        if device.grows:  # a CPU, where data is on the device too, and `fit`'s iterator copies it
-            run.take_a_moment(data)
+        for script in (scripts.made, scripts.prepared):
+            if script is not None:
+                run.do(script)
         self.peaks: list[int] = []
         """Of each step."""
-        self.settled_bytes = 0
-        """What stays in use after the first step: weights, slots and the data."""
         self._fullest = run, scripts.first, 0
-        for script in scripts.run(batch):
+        first, *others = scripts.run(batch)
+        self._do(run, first)
+        self.settled_bytes = run.in_use_bytes
+        """What stays in use after the first step: weights, slots and the data."""
+        self._begun = run.copy()
+        for script in others:
             self._do(run, script)
+
+    def highest_with(self, others: Scripts) -> int:
+        """Give the peak of a run that began like this one, and then does these steps."""
+        run = self._begun.copy()
+        return max(run.do(script)[0] for script in others.run(self._batch)[1:])
 
     def _do(self, run: "_Run", script: Script) -> None:
         before = run.copy()
@@ -78,7 +83,6 @@ class Rehearsal:
         if peak > max(self.peaks, default=0):
             self._fullest = before, script, event
         self.peaks.append(peak)
-        self.settled_bytes = self.settled_bytes or run.in_use_bytes
 
     def fullest(self) -> Fullest:
         """Look at the most demanding step where it is fullest."""
@@ -112,12 +116,6 @@ class _Run:
         size = allocation.law.at(self._batch)
         if size > 1:
             self._left[size].append((self._allocate(size), allocation))
-
-    def take_a_moment(self, allocation: Allocation) -> None:
-        """Hand out and take back at once: the device may grow for it."""
-        size = allocation.law.at(self._batch)
-        if size > 1:
-            self._allocator.free(self._allocate(size))
 
     @property
     def in_use_bytes(self) -> int:
@@ -161,11 +159,15 @@ class _Run:
             raise RanOutError
         size = self._sizes_of(script)[script.events[place]]
         stopped = set(self._orders.stopped_by(script, script.events[place]))
+        waiting = 1
         for later in range(place + 1, len(script.events)):
             event = script.events[later]
             if later in gone_ahead or not self._orders.goes_on(script, event, stopped):
                 continue
             if not self._goes(script, event):
+                waiting += event >= 0
+                if waiting == self._orders.threads:
+                    break
                 stopped |= self._orders.stopped_by(script, event)
                 continue
             gone_ahead.add(later)
@@ -213,8 +215,9 @@ class _Run:
         return address
 
     def _free_left(self, allocation: Allocation) -> None:
-        """Free what an earlier step has left that is as large, and of that kind if possible."""
+        """Free it where it lies; else what a step has left that is as large, of its kind if any."""
         left = self._left[allocation.law.at(self._batch)]
+        same = [n for n, (_, one) in enumerate(left) if one is allocation]
         alike = [n for n, (_, one) in enumerate(left) if one.role.kind == allocation.role.kind]
         if left:
-            self._allocator.free(left.pop(alike[-1] if alike else -1)[0])
+            self._allocator.free(left.pop([-1, *alike, *same][-1])[0])

@@ -1,15 +1,15 @@
 """Steps that ran at a few batch sizes, rewritten for any other: each allocation by its own law.
 
-An allocation is told from the others of its step by its op, by whether it is scratch memory, and
-by how often that op has allocated before. Seen at two sizes or more, its bytes lie on the lines
-that join them. Seen at one size only, its shape tells: the sizes that ran are primes, so that a
-dimension that is a multiple of one is the batch's; only a cell's own steps have the size that they
-have. What stays after its step, as weights and slots do, and what has the shape of one, does not
-grow with the batch unless it was seen to.
+An allocation is told from the others of its step by its op, by its type, by whether it is scratch
+memory, and by how often that op has allocated such before. Seen at two sizes or more, its bytes lie
+on the lines that join them. Seen at one size only, its shape tells: the sizes that ran are primes,
+so that a dimension that is a multiple of one is the batch's; only a cell's own steps have the size
+that they have. What stays after its step, as weights and slots do, and what has the shape of one,
+does not grow with the batch unless it was seen to.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import log
@@ -20,7 +20,7 @@ from oommagic.explain.ownership import LASTING
 from oommagic.recording import OpRole, StepTapes, Tape
 from oommagic.units import MIB
 
-Key = tuple[str, int, int]
+Key = tuple[str, int, str, int]
 
 INHERITED = 1 << 40
 
@@ -33,10 +33,6 @@ _DOUBT, _DOUBT_OF_FIT = 0.003, 0.05
 """Of what XLA told at a size; and of what it did not tell, where it is to fit for sure."""
 _SMALL_FACTOR = 5
 """Of so little many sizes are a multiple by chance."""
-_MANY = 4096
-_CRUMB_BYTES = 2048
-"""What takes no more than that at so many samples, and is freed by its own step, goes into gaps
-that are always there. To leave it out changes no peak, and makes scripts much shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +111,12 @@ class Scripts:
     """What was in use before anything was recorded."""
     made: Script | None
     """The making of the model, if that was recorded."""
+    prepared: Script | None
+    """The making of the first step's data, likewise."""
     first: Script
     """The first step of all: it also makes the optimizer's slots."""
     others: Mapping[int, tuple[Script, ...]]
     """More steps, by the batch size at which they ran."""
-    batch_law: Law | Curve
     compiled_law: Curve | None = None
     """Of the one allocation that holds all of a step that XLA compiled."""
 
@@ -130,11 +127,41 @@ class Scripts:
         """
         return (self.first, *self.others.get(self._nearest(batch), ()))
 
+    def nearest(self, batch: int) -> "Scripts":
+        """Leave out all but the first step of all, and those that ran nearest to a size."""
+        _, *steps = self.run(batch)
+        return self._doing(steps)
+
+    def alike(self, batch: int) -> "Scripts":
+        """Leave out sizes with other scratch memory than the one that ran nearest to this."""
+        near = self._nearest(batch)
+        others = {
+            size: self.others[size] for size in self.others if self._is_alike(size, near, batch)
+        }
+        return replace(self, others=others)
+
     def together(self) -> "Scripts":
         """Let a run do all steps that were recorded, one of each size in its turn."""
+        return self._doing(self._in_turns())
+
+    def in_runs(self, count: int, steps: int) -> "tuple[Scripts, ...]":
+        """Make runs of a few steps each: of all that were recorded, in ever other orders."""
+        recorded = self._in_turns()
+        strides = range(1, count + 1) if recorded else ()
+        runs = (
+            self._doing(recorded[(first + turn * stride) % len(recorded)] for turn in range(steps))
+            for first, stride in enumerate(strides)
+        )
+        return tuple(runs) or (self,)
+
+    def _in_turns(self) -> list[Script]:
         turns = zip_longest(*self.others.values())
-        steps = tuple(script for turn in turns for script in turn if script is not None)
-        return replace(self, others={self.first.batch: steps} if steps else {})
+        return [script for turn in turns for script in turn if script is not None]
+
+    def _doing(self, steps: Iterable[Script]) -> "Scripts":
+        """Let a run do these steps, whatever their size."""
+        chosen = tuple(steps)
+        return replace(self, others={self.first.batch: chosen} if chosen else {})
 
     def of_usual_sizes(self) -> "Scripts":
         """Leave out sizes below the first one: ops on so few samples race otherwise."""
@@ -153,9 +180,11 @@ class Scripts:
 
     def is_first_alike(self, batch: int) -> bool:
         """Say whether the first step of all takes the scratch memory of those nearest to a size."""
-        first = self._workspace(self.first.batch)
-        near = self._workspace(self._nearest(batch))
-        return not (_more(first, near, batch) or _more(near, first, batch))
+        return self._is_alike(self.first.batch, self._nearest(batch), batch)
+
+    def _is_alike(self, size: int, other: int, batch: int) -> bool:
+        one, another = self._workspace(size), self._workspace(other)
+        return not (_more(one, another, batch) or _more(another, one, batch))
 
     def _nearest(self, batch: int) -> int:
         return min(self.others, key=lambda size: abs(log(size / batch)), default=0)
@@ -223,17 +252,24 @@ def scripts_of(tapes: StepTapes) -> Scripts:
     before = tuple(_before(tapes))
     left = {chunk.address: chunk.allocation for chunk in before if chunk.address}
     made_at = tapes.steps[0].batch if tapes.is_of_a_cell else 0
-    made = None if tapes.made is None else _script(made_at, tapes.made, laws, left, _roles(tapes))
-    first, *scripts = [_script(step.batch, step.tape, laws, left) for step in tapes.steps]
+    made = prepared = None
+    if tapes.made is not None:
+        made = _script(made_at, tapes.made, laws.on(tapes.made, made_at), left, _roles(tapes))
+    if tapes.prepared is not None:
+        ran_at = tapes.steps[0].batch
+        prepared = _script(ran_at, tapes.prepared, laws.of_data(tapes.prepared, ran_at), left)
+    first, *scripts = [
+        _script(step.batch, step.tape, laws.on(step.tape, step.batch), left) for step in tapes.steps
+    ]
     others = {first.batch: [script for script in scripts if script.batch == first.batch]}
     for size in sorted({script.batch for script in scripts} - {first.batch}):
         _, *others[size] = [script for script in scripts if script.batch == size]
     return Scripts(
         before=tuple(chunk.allocation for chunk in before),
         made=made,
+        prepared=prepared,
         first=first,
         others={size: tuple(steps) for size, steps in others.items() if steps},
-        batch_law=laws.of_batch(),
         compiled_law=laws.of_compiled,
     )
 
@@ -278,16 +314,18 @@ def _lying(size: int, role: OpRole) -> Allocation:
     return Allocation(Law(size), "", role, (None, ""))
 
 
+_LawsOfEvents = Mapping[int, Law | Curve]
+"""By the event of a tape that allocates."""
+
+
 class _Laws:
     """The law of each allocation that was seen at several sizes."""
 
     def __init__(self, tapes: StepTapes) -> None:
-        self._batch_bytes = tapes.batch_bytes
         self._compiled = {size.batch: size.temporary_bytes for size in tapes.compiled}
         self.of_compiled = _curve(self._compiled) if len(self._compiled) > 1 else None
-        # Where there are few other gaps, crumbs take room of their own.
-        self.has_crumbs = self.of_compiled is None
         self._is_of_a_cell = tapes.is_of_a_cell
+        self._row_bytes = tapes.row_bytes
         self._weights = _shapes_that_stay(tapes)
         self._seen: dict[Key, dict[int, int]] = defaultdict(dict)
         for step in tapes.steps:
@@ -301,11 +339,21 @@ class _Laws:
             if key[0] or self.of_compiled is None:
                 yield event, key
 
-    def of_batch(self) -> Law | Curve:
-        """Give the law of the data itself."""
-        return _law(self._batch_bytes) if self._batch_bytes else Law(0)
+    def on(self, tape: Tape, batch: int) -> _LawsOfEvents:
+        """Give the law of each allocation of a tape of that batch size."""
+        staying = _staying(tape)
+        return {
+            event: self._of(key, tape, event, batch, stays=event in staying)
+            for event, key in _keyed(tape)
+        }
 
-    def of(self, key: Key, tape: Tape, event: int, batch: int, *, stays: bool) -> Law | Curve:
+    def of_data(self, tape: Tape, batch: int) -> _LawsOfEvents:
+        """Give the law of each allocation for data: an array's, or none of the batch's business."""
+        laws = {batch * size: Law(0, size) for size in self._row_bytes}
+        requested = enumerate(tape.requested_bytes)
+        return {event: laws.get(asked, Law(asked)) for event, asked in requested}
+
+    def _of(self, key: Key, tape: Tape, event: int, batch: int, *, stays: bool) -> Law | Curve:
         """Give the law of one allocation that was made at that batch size."""
         requested = tape.requested_bytes[event]
         if not batch:
@@ -351,7 +399,8 @@ def _shapes_that_stay(tapes: StepTapes) -> frozenset[tuple[int, ...]]:
 
 
 def _everything(tapes: StepTapes) -> list[Tape]:
-    return [*([tapes.made] if tapes.made else ()), *(step.tape for step in tapes.steps)]
+    before = [tape for tape in (tapes.made, tapes.prepared) if tape is not None]
+    return [*before, *(step.tape for step in tapes.steps)]
 
 
 def _law(points: Mapping[int, int]) -> Law | Curve:
@@ -395,10 +444,11 @@ def _is_near(one: int, other: int) -> bool:
 
 def _keyed(tape: Tape) -> Iterator[tuple[int, Key]]:
     """Give each allocation's event, and what it is told by."""
-    counts: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int, str]] = Counter()
     for event, size in enumerate(tape.bytes):
         if size > 0:
-            kind = (tape.ops[tape.op_numbers[event]], tape.temporary[event])
+            _, dtype = tape.tensors[tape.tensor_numbers[event]]
+            kind = (tape.ops[tape.op_numbers[event]], tape.temporary[event], dtype)
             counts[kind] += 1
             yield event, (*kind, counts[kind])
 
@@ -406,7 +456,7 @@ def _keyed(tape: Tape) -> Iterator[tuple[int, Key]]:
 def _script(
     batch: int,
     tape: Tape,
-    laws: _Laws,
+    laws: _LawsOfEvents,
     left: dict[int, Allocation],
     roles: Mapping[int, OpRole] = MappingProxyType({}),
 ) -> Script:
@@ -418,25 +468,19 @@ def _script(
     allocations: list[Allocation] = []
     events: list[int] = []
     inherited: list[Allocation] = []
-    keys = dict(_keyed(tape))
-    live: dict[int, int | None] = {}
+    live: dict[int, int] = {}
     for event, (address, size) in enumerate(zip(tape.addresses, tape.bytes, strict=True)):
         if size > 0:
-            law = laws.of(keys[event], tape, event, batch, stays=event in staying)
-            if laws.has_crumbs and event not in staying and law.at(_MANY) <= _CRUMB_BYTES:
-                live[address] = None
-                continue
             live[address] = len(allocations)
             events.append(len(allocations))
             role = roles.get(address) if event in staying else None
-            allocations.append(_allocation(tape, event, law, role))
+            allocations.append(_allocation(tape, event, laws[event], role))
         elif address in live:
-            number = live.pop(address)
-            events += [] if number is None else [~number]
+            events.append(~live.pop(address))
         elif address in left:
             events.append(INHERITED + len(inherited))
             inherited.append(left.pop(address))
-    left.update((address, allocations[n]) for address, n in live.items() if n is not None)
+    left.update((address, allocations[number]) for address, number in live.items())
     return Script(batch, tuple(allocations), tuple(events), tuple(inherited))
 
 

@@ -25,8 +25,8 @@ def no_more(_: StepTapes) -> None:
 
 _COMPILE_S = 120.0
 """What asking XLA for one size may take: without the fewest there is no plan."""
-_TELLING_S, _UNSURE_S = 9.0, 4.5
-"""After so long no size is asked for beyond the fewest: those that are wanted, and others."""
+_TELLING_S = 9.0
+"""After so long no size is asked for beyond the fewest."""
 _SAME = 0.001
 """What is closed asks for a few bytes more or less than what is open."""
 _FEWEST = 2
@@ -45,7 +45,8 @@ class CompiledSizes:
     elsewhere: Callable[[], Sequence[CompiledElsewhere]]
     on_progress: Callable[[str], None]
     until_s: float
-    unsure_until_s: float = 0.0
+    unsure_until_s: float
+    """By when XLA is asked where it is least sure: a plan of a small model takes seconds."""
     known: dict[int, CompiledSize] = field(default_factory=dict)
     _is_closed: bool = False
     """Whether the step asks for more where it is traced closed."""
@@ -60,7 +61,6 @@ class CompiledSizes:
         self.known = {size.batch: size for size in told_before}
         if self.known:  # somebody waits for nothing but what XLA tells
             self.until_s = began_s + _TELLING_S
-        self.unsure_until_s = min(self.until_s, began_s + _UNSURE_S)
         self.until_s = min(self.until_s, began_s + _TELLING_S)
         told = self._first_told(ran)
         if told is None or 2 * told.temporary_bytes < _added_bytes(ran):
@@ -78,7 +78,7 @@ class CompiledSizes:
 
     def ask_unsure(self, held_bytes: int) -> None:
         """Ask where it is least sure; `held_bytes` is what stays on the device beside."""
-        self.until_s = self.unsure_until_s
+        self.until_s = min(self.until_s, self.unsure_until_s)
         while self._ask(self._least_sure(held_bytes)):
             pass
 

@@ -62,9 +62,10 @@ class Sample:
     notes: tuple[str, ...] = ()
 
     @property
-    def row_bytes(self) -> int:
-        """Give what one sample of a batch takes."""
-        return sum(part.sample_bytes for part in leaves(self.content) if isinstance(part, Rows))
+    def row_bytes(self) -> tuple[int, ...]:
+        """Give what one sample of a batch takes in each array."""
+        parts = leaves(self.content)
+        return tuple(part.sample_bytes for part in parts if isinstance(part, Rows))
 
     def batch(self, count: int) -> Any:
         """Give a batch of so many samples, as NumPy arrays in the same structure."""

@@ -128,7 +128,7 @@ def _from_batches(batches: Iterator[Any]) -> Sample:
         for element in batches:
             sample = from_arrays(element)
             lengths.add(sample.row_bytes)
-            if found is None or sample.row_bytes > found.row_bytes:
+            if found is None or sum(sample.row_bytes) > sum(found.row_bytes):
                 found = sample
     if found is None:
         raise PlanError("The dataset is empty: pass one that gives at least one batch.")

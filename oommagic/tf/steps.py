@@ -4,6 +4,7 @@ What is recorded here is all that a plan is made from. In a child process the mo
 own; in the user's kernel this belongs within `left_as_it_was`.
 """
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ from oommagic.units import MIB
 Progress = Callable[[str], None]
 
 DEFAULT_BUDGET_S = 14.0
+_UNSURE_SHARE = 0.4
+"""Of that, until XLA is asked about sizes only to be surer."""
 _SCRATCH_BYTES = MIB
 """Less is not looked after where one size takes it and another does without."""
 
@@ -46,7 +49,7 @@ class _Device:
 
 
 class Making:
-    """Within `with`, what is allocated for the model itself is recorded: for `StepTapes.made`."""
+    """Within `with`, what is allocated for the model, or for data, is recorded."""
 
     def __init__(self) -> None:
         """Record nothing yet."""
@@ -84,8 +87,9 @@ def record(  # noqa: PLR0913 (the last three are said by name)
     allocated before is not in it: see `Making`. `wanted` chooses sizes that XLA is asked about,
     beyond the usual ones and those that it has `told` before.
     """
-    until_s = perf_counter() + budget_s
-    run = _Run(subject, sample, task, tuple(told), wanted, on_progress, until_s)
+    began_s = perf_counter()
+    ends_s = began_s + budget_s, began_s + _UNSURE_SHARE * budget_s
+    run = _Run(subject, sample, task, tuple(told), wanted, on_progress, *ends_s)
     return run.record(first or first_batch(subject, sample))
 
 
@@ -116,6 +120,7 @@ class _Run:
     wanted: Wanted
     on_progress: Progress
     until_s: float
+    unsure_until_s: float
     notes: list[str] = field(default_factory=list)
     needs: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -125,7 +130,8 @@ class _Run:
         steps = steps_of(self.subject, self.sample, self.task)
         sides = self.sample.fixed_sides() | sides_of(self.subject)
         self.on_progress(f"tracing and running the first step, at batch {first}")
-        step = steps.at(first)
+        with Making() as making:  # the data, around which steps come to lie
+            step = steps.at(first)
         taped = [self._first_of(step, first, device)]
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
@@ -138,9 +144,11 @@ class _Run:
             is_arena=arena.owns(device.name),
             made=None,
             steps=tuple(taped),
-            batch_bytes={first: first * self.sample.row_bytes},
+            row_bytes=self.sample.row_bytes,
+            prepared=making.tape,
             held=tuple(one for one in held if one.device == device.name),
             needs=dict(self.needs),
+            processors=os.cpu_count() or 1,
         )
         if self._is_compiled(mark) and not _names_layers(taped[-1].tape):
             tapes = self._told_by_xla(tapes, steps, mark)
@@ -150,12 +158,14 @@ class _Run:
             tapes = replace(tapes, steps=tuple(taped))
             tapes = self._at_other_sizes(tapes, pace, steps, device, sides)
         if self._is_compiled(mark):
-            self._check_sizes({*tapes.batch_bytes, *(one.batch for one in tapes.compiled)})
+            ran = {step.batch for step in tapes.steps}
+            self._check_sizes(ran | {one.batch for one in tapes.compiled})
         return replace(tapes, needs=dict(self.needs), notes=(*self.sample.notes, *self.notes))
 
     def _told_by_xla(self, tapes: StepTapes, steps: Steps, mark: int) -> StepTapes:
         """Ask XLA for sizes that need not run: the usual ones, and those that somebody wants."""
-        sizes = CompiledSizes(steps, mark, self._elsewhere, self.on_progress, self.until_s)
+        ends_s = self.until_s, self.unsure_until_s
+        sizes = CompiledSizes(steps, mark, self._elsewhere, self.on_progress, *ends_s)
         sizes.ask_usual(tapes.steps[-1], self.told)
         if len(sizes.known) > 1:
             sizes.ask_wanted(lambda told: self.wanted(replace(tapes, compiled=told)))
@@ -175,8 +185,7 @@ class _Run:
                 size, count = chosen
                 taped += self._taped(partial(steps.at, size), size, count, device)
         taped += self._between(tuple(taped), steps, device, sides)
-        batch_bytes = {step.batch: step.batch * self.sample.row_bytes for step in taped}
-        return replace(tapes, steps=tuple(taped), batch_bytes=batch_bytes)
+        return replace(tapes, steps=tuple(taped))
 
     def _check_sizes(self, known: set[int]) -> None:
         """Refuse to tell of a compiled step what one size alone does not show."""

@@ -23,7 +23,9 @@ from typing import Any, BinaryIO, NoReturn
 
 from oommagic.errors import CannotTravelError, OommagicError
 from oommagic.recording import StepTapes
+from oommagic.tf import arena
 from oommagic.tf.folders import remove
+from oommagic.tf.room_for_arrays import ask_for_room_first
 from oommagic.trial import cell_run, guard, held_back, rebuild
 from oommagic.trial.outcomes import Finished, Raised, RanOut
 from oommagic.trial.wire import GraphWanted, Progress, Refused, SizeWanted, to_bytes
@@ -78,7 +80,7 @@ class _Answers:
     def _outcome(
         self, kind: type[BaseException], error: BaseException, calls: TracebackType | None
     ) -> Refused | Raised | RanOut:
-        from oommagic.tf import arena, failures
+        from oommagic.tf import failures
 
         if isinstance(error, OommagicError):
             return Refused(kind.__name__, tuple(map(str, error.args)))
@@ -137,6 +139,8 @@ def main() -> None:
     sys.excepthook = answers.failed
     threading.Thread(target=_listen, args=(pipes.orders, orders), daemon=True).start()
     guard.offer_to_be_ended()
+    if arena.current() is not None:
+        ask_for_room_first()
     first = orders.get()
     is_held = first["is_for_cell"] and held_back.hold_to(Path(first["folder"]))
     for name in first["modules"]:

@@ -20,8 +20,8 @@ demo: $(READY) ## train a model on a small device until it runs out, and show th
 test: $(READY) system-packages ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-long: $(READY) ## run the tests that take minutes: staged failures, large models, compiled steps
-	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+test-long: $(READY) ## run the tests that take minutes: staged failures, large models, compiled steps, notebooks
+	$(BIN)/python -m pytest -m "long or beside" $(PYTEST_ARGS)
 
 check: $(READY) ## lint, format, types, the rooms' contracts, generated pages
 	$(BIN)/ruff check
@@ -37,6 +37,7 @@ bench: $(READY) ## measure start-up, overhead beside other profilers, the tape, 
 	$(BIN)/python -m bench.plan.run --again
 	$(BIN)/python -m bench.advice.speed
 	$(BIN)/python -m bench.advice.run
+	$(BIN)/python -m bench.advice.nets
 # Thirty failures of ten seconds and more: there is no quick way.
 ifneq ($(BENCH_QUICK),1)
 	$(BIN)/python -m bench.running_out.run

@@ -204,6 +204,8 @@ _OF_IPYTHON = re.compile(r"(?P<indent>\s*)(?:[%!?].*|.*\?\s*|(?P<head>[\w\s.,\[\
 # A statement that is timed runs; what stands for its magic is as long, so that places stay.
 _TIMED = re.compile(r"(?P<indent>\s*)%time(?P<statement>[ \t]+[^-\s].*)")
 _AS_LONG = "True;"
+_TIMED_VALUE = re.compile(r"(?P<head>[\w\s.,\[\]'\"]+=\s*)%time(?P<statement>[ \t]+[^-\s].*)")
+_BLANKS = " " * len("%time")
 
 _LIKE_IPYTHON = re.compile(r"\s*(?:[%!?]|[\w.]+\?\??\s*$)|[\w\s.,\[\]'\"]+=\s*[%!]")
 
@@ -228,12 +230,13 @@ def without_ipython(typed: str) -> tuple[str, tuple[str, ...]]:
         return "", ()
     typed_lines = physical_lines(typed)
     pairs = zip(map(str.strip, typed_lines), map(str.strip, lines), strict=True)
-    left_out = [line for line, kept in pairs if line not in {kept, _timed(kept)}]
+    left_out = [line for line, kept in pairs if kept not in _with_its_statement(line)]
     return "".join(lines), tuple(left_out)
 
 
-def _timed(kept: str) -> str:
-    return kept.replace(_AS_LONG, "%time", 1)
+def _with_its_statement(line: str) -> tuple[str, ...]:
+    """Give a line as it may have been kept: as it is, or without its `%time`."""
+    return line, line.replace("%time", _AS_LONG, 1), line.replace("%time", _BLANKS, 1)
 
 
 def _as_python(typed: str) -> tuple[ast.Module, list[str]]:
@@ -281,6 +284,10 @@ def _blank_out(lines: list[str], at: int) -> bool:
     if timed is not None and parse_quietly(_AS_LONG + timed["statement"]).body:
         lines[at] = f"{timed['indent']}{_AS_LONG}{timed['statement']}\n"
         return True
+    timed = _TIMED_VALUE.fullmatch(line)
+    if timed is not None and parse_quietly(f"_ ={timed['statement']}").body:
+        lines[at] = f"{timed['head']}{_BLANKS}{timed['statement']}\n"
+        return True
     rest = f"{found['head']}None" if found["head"] else "pass"
     # A magic may go on in the next line.
     while line.endswith("\\") and at + 1 < len(lines):
@@ -300,6 +307,25 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
         pieces += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*pieces, text[at:]])
+
+
+def breaks(before: str, after: str) -> bool:
+    """Say whether a change of a cell makes something of it that Python can't run."""
+    if compiles(after):
+        return False
+    # One that did not compile, as with `return` on top of it, is only to be read as before.
+    return compiles(before) or bool(parse_typed(before).body and not parse_typed(after).body)
+
+
+def compiles(typed: str) -> bool:
+    """Say whether Python can run a cell: what it can read may still name an argument twice."""
+    tree = parse_typed(typed)
+    try:
+        with _without_warnings():
+            compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return bool(tree.body)
 
 
 def diff(before: str, after: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from textwrap import dedent
 from time import perf_counter
-from types import CodeType, FunctionType
+from types import CodeType
 
 from oommagic.explain.advice.engine import findings_of
 from oommagic.explain.advice.from_facts import situation_of
@@ -46,8 +46,9 @@ from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failed_in_own_line, failure_of
 from oommagic.tf.functions import traced_functions
-from oommagic.tf.looking import attributes_of
+from oommagic.tf.looking import functions_of, held_inside
 from oommagic.tf.names_now import names_now, outputs_now
+from oommagic.tf.notebook_names import outputs_meant
 
 Namespace = Mapping[str, object]
 
@@ -81,8 +82,8 @@ def facts_of_run(run: EndedRun) -> Facts:
         failure=failure,
         source=source,
         first_line=listing.first_line,
-        line_number=run.line_number or _own_line(failure),
-        stack=_functions_in(run.error) or recording.caught_in,
+        line_number=(None if recording.caught_in else run.line_number) or _own_line(failure),
+        stack=recording.caught_in or _functions_in(run.error),
         names_used=reached,
         names_in_functions=in_functions,
         profile=run.profile,
@@ -259,6 +260,7 @@ def _functions_in(error: BaseException | None) -> tuple[str, ...]:
 
 def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], frozenset[str]]:
     """Name what a cell uses, also in the notebook's functions that it calls; and what those use."""
+    called = {id(value): name for name, value in list(namespace.items()) if type(name) is str}
     waiting = list(clues_in(source).names_used)
     reached: set[str] = set()
     in_functions: set[str] = set()
@@ -266,14 +268,12 @@ def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], f
         name = waiting.pop()
         if name in reached:
             continue
-        reached.add(name)
+        reached.update((name, *outputs_meant(name, namespace)))
         value = namespace.get(name)
-        # A tf.function keeps the function that it was made of.
-        function = attributes_of(value).get("_python_function", value)
-        if type(function) is FunctionType:
-            names = list(_names_in(function.__code__))
-            in_functions.update(names)
-            waiting += names
+        names = [each for function in functions_of(value) for each in _names_in(function.__code__)]
+        in_functions.update(names)
+        waiting += names
+        waiting += (called[id(held)] for held in held_inside(value) if id(held) in called)
     return frozenset(reached), frozenset(in_functions)
 
 

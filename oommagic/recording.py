@@ -170,8 +170,10 @@ class StepTapes:
     """What was allocated for the model itself; None where it was there before."""
     steps: tuple[TapedStep, ...]
     """The first one of all traces the step."""
-    batch_bytes: Mapping[int, int]
-    """How large one batch of data is at each size that ran."""
+    row_bytes: tuple[int, ...] = ()
+    """What one sample takes in each array of the data."""
+    prepared: Tape | None = None
+    """What was allocated for the first step's data; None where nothing was, or nobody saw it."""
     compiled: tuple[CompiledSize, ...] = ()
     held: "tuple[Held, ...]" = ()
     """What the model held before the first step."""
@@ -180,6 +182,8 @@ class StepTapes:
     Else the sizes were chosen so that no layer has them."""
     needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """For each op of the steps, those that have to be over before it begins."""
+    processors: int = 1
+    """TensorFlow runs ops on so many threads, and on the one that called."""
     notes: tuple[str, ...] = ()
 
 
@@ -330,5 +334,5 @@ class Recording:
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None
     caught_in: tuple[str, ...] = ()
-    """The functions that ran when it failed, where the program caught the error and ended well."""
+    """The functions that ran when it failed, where the program caught the error."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -214,7 +214,8 @@ class Composition:
     """Who held what on one device at its fullest, or when it ran out. Holdings add up to it."""
 
     device: str
-    moment: Literal["peak", "failure"]
+    moment: Literal["peak", "recorded", "failure"]
+    """`recorded`: the highest point of what was recorded, where the whole run's was higher."""
     total_bytes: int
     holdings: tuple[Holding, ...]
     source: Literal["tape", "compiled buffers", "names", "plan"]

@@ -43,6 +43,7 @@ from oommagic.report import (
 from oommagic.source_files import CELL
 from oommagic.tf import arena
 from oommagic.tf.devices import tensorflow_now
+from oommagic.tf.room_for_arrays import ask_for_room_first
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -219,7 +220,9 @@ def use_device(size: str | int | None = None, *, like: str | None = None) -> are
 
     It must come before TensorFlow is imported, and holds for the rest of the process.
     """
-    return arena.use_device(size, like=like, host_limit_bytes=host_limit().bytes)
+    device = arena.use_device(size, like=like, host_limit_bytes=host_limit().bytes)
+    ask_for_room_first()
+    return device
 
 
 def devices() -> Overview:
@@ -337,6 +340,11 @@ def _is_of_one_run(one: Report, other: Report) -> bool:
 
 def why(error: BaseException | None = None) -> Verdict:
     """Say why memory ran out: in this error, or else in whatever came last. Nothing runs again."""
+    if error is not None and not isinstance(error, BaseException):
+        raise UsageError(
+            f"`oommagic.why` explains an error, as in `except Exception as error:`; this is a "
+            f"{type(error).__name__}. Without one it explains what came last."
+        )
     return _explained(error, vars(sys.modules["__main__"]))[0].verdict
 
 

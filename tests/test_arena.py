@@ -183,3 +183,51 @@ def test_an_unknown_card_is_answered_with_those_that_are_known() -> None:
 def test_each_card_says_where_its_figure_comes_from(card: Card) -> None:
     assert card.source.startswith(("TensorFlow's log on a ", "TensorFlow's log on an "))
     assert card.usable_bytes > 2 * GIB
+
+
+FULL_OF_ARRAYS = """
+import oommagic
+oommagic.use_device("64MB")
+oommagic.use_device("64MB")
+import sys
+import numpy as np
+import tensorflow as tf
+
+def outcome(make):
+    try:
+        return make().dtype.name
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+kept = [tf.ones((2**20,)) for _ in range(15)]  # 60 of 64 MB
+peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+array = np.zeros((3, 2**20), "float32")
+told["array"] = outcome(lambda: tf.constant(array))
+told["list"] = outcome(lambda: tf.convert_to_tensor([array[0], array[1]]))
+told["as another type"] = outcome(lambda: tf.constant(array, "float16"))
+told["small"] = outcome(lambda: tf.constant(array[:, :9]))
+told["of no type"] = outcome(lambda: tf.constant(array, "string"))[0]
+told["empty"] = outcome(lambda: tf.constant([]))
+told["peak"] = tf.config.experimental.get_memory_info("CPU:0")["peak"] - peak
+told["hooks"] = [type(finder).__module__ for finder in sys.meta_path]
+del kept
+told["room again"] = outcome(lambda: tf.constant(array))
+"""
+
+
+@pytest.mark.long  # three failures of ten seconds each
+def test_an_array_that_does_not_fit_raises_and_one_that_does_is_as_it_was() -> None:
+    told = run_python(FULL_OF_ARRAYS)
+    for name, shape in {
+        "array": "3,1048576",
+        "list": "2,1048576",
+        "as another type": "3,1048576",
+    }.items():
+        kind, text = told[name]
+        assert kind == "ResourceExhaustedError"
+        assert f"OOM when allocating tensor with shape[{shape}]" in text
+        assert "[Op:_EagerConst]" in text
+    assert told["small"] == told["empty"] == told["room again"] == "float32"
+    assert told["of no type"] in {"TypeError", "ValueError"}
+    assert told["peak"] < MIB
+    assert not [name for name in told["hooks"] if name.startswith("oommagic")]

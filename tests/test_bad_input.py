@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from kernels import MAGIC, Kernel, Ran, running_kernels
 
+import oommagic
+from oommagic.errors import UsageError
+
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
@@ -151,3 +154,9 @@ def assert_clear(ran: Ran) -> None:
     assert "Error in callback" not in ran.text
     for sentence in sentences(ran):
         assert re.search(r"[.:]$", sentence), sentence
+
+
+@pytest.mark.parametrize("what", ["an error's text", ValueError])
+def test_what_is_no_error_is_not_explained(what: object) -> None:
+    with pytest.raises(UsageError, match=r"explains an error, as in .* this is a (?:str|type)"):
+        oommagic.why(what)  # type: ignore[arg-type]  # that is the point

@@ -435,7 +435,7 @@ def test_a_peak_that_the_tape_missed_is_told() -> None:
         "The peak of the whole run was 5.00 MB, when nothing was recorded."
     )
     late = composition_at_failure(tape, [], [], RUN_OUT)
-    assert late.moment == "peak"
+    assert late.moment == "recorded"
     assert late.note == (
         "At the highest point of the 3 steps that were recorded: 2.00 MB. "
         "It ran out later, when nothing was recorded."

@@ -162,6 +162,30 @@ told["noticed"] = run.report.verdict.cause if run.report.verdict else ""
     assert told["noticed"]
 
 
+def test_memory_that_ran_out_is_the_matter_though_another_error_came_of_it() -> None:
+    told = run_python(
+        _STEP
+        + """
+words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
+try:
+    with oommagic.profile() as run:
+        try:
+            raise tf.errors.ResourceExhaustedError(None, None, words)
+        except tf.errors.ResourceExhaustedError:
+            pass
+        print(result)
+except NameError as error:
+    told["outcome"] = run.report.outcome.error_type
+told["failure"] = run.report.verdict.failure.asked_bytes
+told["line"] = run.report.verdict.line_source
+""",
+        ARENA,
+    )
+    assert told["outcome"] == "NameError"
+    assert told["failure"] == 36
+    assert told["line"] in {"", "raise tf.errors.ResourceExhaustedError(None, None, words)"}
+
+
 @pytest.mark.long  # two failures of ten seconds each
 def test_a_child_process_that_runs_out_does_not_write_into_the_run_s_own_dumps() -> None:
     told = run_python(

@@ -268,7 +268,12 @@ TOLD: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"kind": "copy", "place": "device", "device": "GPU:0", "op": "_EagerConst"},
     ),
     "a device that is taken": (INTERNAL, HELD, {"kind": "allocation", "device": "GPU:0"}),
-    "the driver": (EXHAUSTED, DRIVER, {"place": "device", "asked_bytes": 1288490189}),
+    "the driver": (EXHAUSTED, DRIVER, {"place": "device", "asked_bytes": 1288490240}),
+    "an older driver": (
+        "InternalError",
+        "failed to allocate 2.20G (2362232064 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out",
+        {"place": "device", "asked_bytes": 2362232064},
+    ),
     "host, oneDNN": (
         EXHAUSTED,
         f"OOM when allocating tensor with shape[2] and type double on {CPU} by allocator mklcpu",
@@ -736,6 +741,44 @@ def test_a_user_s_own_dumps_are_left_where_they_are(
     folder.close()
     assert len(list(tmp_path.iterdir())) == 40
     assert os.environ["TF_BFC_MEMORY_DUMP"] == str(tmp_path / "mine")
+
+
+def test_the_dump_of_an_earlier_failure_is_not_taken_for_the_last_one_s() -> None:
+    told = run_python(
+        """
+import os, tempfile
+import tensorflow as tf
+from tensorflow.core.protobuf.bfc_memory_map_pb2 import MemoryDump
+from oommagic.tf.caught_errors import CaughtErrors
+from oommagic.tf.dumps import DumpFolder
+os.environ["TF_BFC_MEMORY_DUMP"] = prefix = tempfile.mkdtemp() + "/dump"
+folder = DumpFolder()
+folder.open()
+def write(second, in_use):
+    dump = MemoryDump(allocator_name="GPU_0_bfc")
+    dump.stats.bytes_in_use = in_use
+    with open(f"{prefix}_GPU_0_bfc.{second}000000", "wb") as file:
+        file.write(dump.SerializeToString())
+def in_use(since_s):
+    dump = folder.read("GPU:0", since_s)
+    return None if dump is None else dump.in_use_bytes
+write(1000, 112)
+told["one failure"] = in_use(0.0)
+told["one that wrote none"] = in_use(1010.0)
+write(1010, 4)
+told["two failures"] = in_use(1010.0)
+caught = CaughtErrors()
+for second in (1010.0, 1010.1, 1020.2, 1020.3):  # each is made anew at once
+    caught._note_time(second)
+told["before"] = caught.before_last_s
+"""
+    )
+    assert told == {
+        "one failure": 112,
+        "one that wrote none": None,
+        "two failures": 4,
+        "before": 1010.1,
+    }
 
 
 def test_without_a_dump_a_failure_stays_as_it_is() -> None:

@@ -3,6 +3,7 @@
 import random
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from oommagic.explain.facts import Facts
 from oommagic.explain.growth import Growth, growths
 from oommagic.explain.growth.in_tapes import floors_after_steps
 from oommagic.explain.growth.over_time import steady_rise
+from oommagic.explain.wording import growth_sentence, told_growth
 from oommagic.recording import Held, OpRole, Tape, TracedLines
 from oommagic.report import (
     DeviceMemory,
@@ -35,6 +37,7 @@ for x in ds:
     loss = train_step(x)
     losses.append(loss)
 """
+LOOP_OF_ITS_OWN = "kept = []\nfor x in ds:\n    kept.append(step(x))"
 FIT = "model.fit(x, y, epochs=9)"
 EMPTY_HOST = HostMemory(0, 0, 0, 0, "", is_exact=True)
 
@@ -407,6 +410,23 @@ def test_a_list_to_which_a_loop_appends_tensors_grows() -> None:
     assert (growth.line_number, growth.line_source) == (4, "losses.append(loss)")
 
 
+def test_a_dictionary_that_a_loop_fills_grows() -> None:
+    source = "kept = {}\nfor i in range(500):\n    kept[i] = step(i)"
+    growth = only(in_names([], tensors("kept", 500), source))
+    assert (growth.owner, growth.count_after, growth.line_number) == ("kept", 500, 3)
+
+
+def test_what_was_there_before_is_not_told_where_it_is_not_known() -> None:
+    source = "for x in ds:\n    kept.append(step(x))"
+    old, new = (
+        only(in_names([], tensors("kept", 106), text)) for text in (source, LOOP_OF_ITS_OWN)
+    )
+    assert not old.is_since_known
+    assert new.is_since_known
+    assert told_growth(old) == "`kept` has 106 tensors, 106 MB"
+    assert "keeps tensors of each step, 106 by now" in growth_sentence(old, "CPU:0", 128 * MIB)
+
+
 def test_of_two_lines_that_fill_a_list_the_one_that_takes_more_is_named() -> None:
     source = "for x in ds:\n    kept.append(loss(x))\n    kept.append(ones(3000, 4000))"
     usages = (0, MIB, 500 * MIB)
@@ -507,6 +527,52 @@ def test_a_function_traced_for_each_number_is_what_grows() -> None:
     assert (growth.what, growth.maker, growth.count_after) == ("graphs", "step", 30)
 
 
+def test_a_function_that_the_cell_does_not_call_is_not_to_blame() -> None:
+    traced = (TracedLines("scale", "<cell>", 1, 2, traces=30),)
+    assert grown_in("for i in range(30):\n    step(i)", traced).what == ""
+
+
+def test_what_unrolls_within_a_tape_is_one_step_and_no_growth() -> None:
+    source = "with tf.GradientTape() as tape:\n    for t in range(30):\n        h = tf.tanh(h @ w)"
+    rising = timeline([at * 2 * MIB for at in range(100)], [2 + at % 2 for at in range(100)])
+    lines = tuple(LineUsage(at, text, hits=30) for at, text in enumerate(source.splitlines(), 1))
+    facts = Facts(source=source, profile=Profile(lines), devices=(device(),), timeline=rising)
+    assert growths(facts) == ()
+    assert growths(replace(facts, source=source.replace("tf.GradientTape()", "scope()"))) != ()
+    assert in_names([], tensors("states", 30), f"{source}\n        states.append(h)") == ()
+
+
+def test_what_a_model_takes_before_its_first_step_fails_is_no_growth() -> None:
+    leaps = [0] * 20 + [40 * MIB] * 20 + [100 * MIB] * 20
+    steps = [100 * MIB + at * 4 * MIB for at in range(20)]
+    tape = replace(taped(1, keeps=False).tape(), steps=((3.0, 15.0, "step"),))
+    facts = Facts(
+        source=FIT,
+        profile=Profile((LineUsage(1, FIT, hits=1),)),
+        devices=(device(),),
+        timeline=timeline(leaps + steps, [1] * 80),
+    )
+    assert growths(facts) != ()
+    assert growths(replace(facts, tapes=(tape,))) == ()
+
+
+@pytest.mark.parametrize(("before", "is_growth"), [(1, False), (2, False), (3, True)])
+def test_what_rises_until_one_of_the_first_steps_fails_is_no_growth(
+    before: int,
+    is_growth: bool,  # noqa: FBT001 (the other half of the case)
+) -> None:
+    short = [(0.1 * at, 0.1 * at + 0.05, "step") for at in range(before)]
+    tape = replace(taped(1, keeps=False).tape(), steps=(*short, (4.5, 15.0, "step")))
+    facts = Facts(
+        source=FIT,
+        profile=Profile((LineUsage(1, FIT, hits=1),)),
+        devices=(device(),),
+        timeline=timeline([at * 2 * MIB for at in range(100)], [1] * 100),
+        tapes=(tape,),
+    )
+    assert bool(growths(facts)) == is_growth
+
+
 def test_a_function_with_a_few_graphs_is_not_to_blame() -> None:
     traced = (TracedLines("step", "<cell>", 1, 2, traces=3),)
     assert grown_in("for i in range(30):\n    step(i)", traced).what == ""
@@ -514,7 +580,7 @@ def test_a_function_with_a_few_graphs_is_not_to_blame() -> None:
 
 def test_a_shuffle_buffer_that_fills_is_told_apart() -> None:
     growth = grown_in("for x in ds.shuffle(1000):\n    step(x)")
-    assert (growth.what, growth.maker) == ("buffer", "ds.shuffle(1000)")
+    assert (growth.what, growth.owner, growth.maker) == ("buffer", "ds", "ds.shuffle(1000)")
 
 
 # ---- From run to run ----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from children import ARENA, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oommagic.diagnosis import _names_reached
 from oommagic.tf.inventory import held_by
 from oommagic.tf.looking import attributes_of, closure_of, family_of, items_of
 
@@ -423,3 +424,48 @@ def test_an_empty_cell_of_a_closure_is_passed_over() -> None:
 def test_without_tensorflow_nothing_is_held_and_it_is_not_imported() -> None:
     assert held_by({"x": [1, 2]}, include_unnamed=True) == ()
     assert "tensorflow" not in sys.modules
+
+
+def test_a_class_that_has_another_s_entries_is_passed_over() -> None:
+    own = vars(type("Plain", (), {}))["__dict__"]
+    pretender = type("Pretender", (), {"__slots__": (), "__dict__": own})()
+    assert attributes_of(pretender) == {}
+
+
+# ---- What a cell reaches ------------------------------------------------------------------------
+
+
+def _trains() -> object:
+    return encoder  # type: ignore[name-defined]  # noqa: F821 (a name of the notebook's)
+
+
+_TRAINER = type("Trainer", (), {"__module__": "__main__", "run": _trains})
+
+
+@pytest.mark.parametrize(
+    ("source", "reached"),
+    [
+        ("trainer.run(x)", "encoder"),
+        ("trainer.run(x)", "model"),
+        ("Trainer().run(x)", "encoder"),
+        ("run_it(x)", "encoder"),
+        ("h = %time model.fit(x, y)", "model"),
+        ("get_ipython().run_line_magic('time', 'model.fit(x, y)')", "model"),
+        ("get_ipython().run_cell_magic('timeit', '-n 1 -r1 ', 'x = 1\\nmodel.fit(x, y)')", "model"),
+        ("y = _ + 1", "Out[1]"),
+        ("y = _1 + 1", "Out[1]"),
+        ("y = Out[1] + 1", "Out[1]"),
+    ],
+)
+def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
+    source: str, reached: str
+) -> None:
+    trainer, model, output = _TRAINER(), object(), object()
+    trainer.__dict__["model"] = model
+    namespace = {
+        "trainer": trainer, "Trainer": _TRAINER, "run_it": trainer.run, "model": model,
+        "encoder": object(), "unused": object(), "Out": {1: output}, "_": output, "_1": output,
+    }  # fmt: skip
+    names, _ = _names_reached(source, namespace)
+    assert reached in names
+    assert "unused" not in names

@@ -42,7 +42,7 @@ def test_the_first_notebook_runs_out_names_the_line_and_then_trains() -> None:
     assert "Finished in" in texts(fits)
 
 
-@pytest.mark.slow_once
+@pytest.mark.beside
 def test_the_notebook_on_batches_says_what_fits_measures_it_and_proves_it() -> None:
     cells = run("02_which_batch_fits.ipynb")
     asked, as_values, measured, proven, too_large = cells[3:]
@@ -53,7 +53,7 @@ def test_the_notebook_on_batches_says_what_fits_measures_it_and_proves_it() -> N
     assert texts(too_large) == "ran out, as predicted\n"
 
 
-@pytest.mark.slow_once
+@pytest.mark.beside
 def test_the_notebook_on_fixes_tries_the_articles_and_tells_what_is_not_true() -> None:
     cells = run("03_fixes_measured.ipynb")
     report, tried, _, _, embedding, accumulated, returned, data = cells[3:]
@@ -67,7 +67,7 @@ def test_the_notebook_on_fixes_tries_the_articles_and_tells_what_is_not_true() -
     assert "from_tensor_slices" in texts(data)
 
 
-@pytest.mark.slow_once
+@pytest.mark.beside
 def test_the_notebook_on_running_out_names_three_causes_and_the_list_to_blame() -> None:
     cells = run("04_why_it_ran_out.ipynb")
     too_big, trained, grows, fails, why, trained_again = cells[3:]

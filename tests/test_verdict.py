@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oommagic.explain.clues import clues_in
 from oommagic.explain.facts import Facts, SetLimit
 from oommagic.explain.verdict import DEVICE_CAUSES, HOST_CAUSES, verdict_of
 from oommagic.recording import Held, TracedLines
@@ -232,6 +233,23 @@ def test_small_change_is_not_named_beside_what_fills_the_device() -> None:
     assert "counter" not in told
 
 
+@pytest.mark.parametrize(
+    ("owner", "is_left"),
+    [
+        ("old_model.kernel", True),
+        ("Out[3]", True),
+        ("the last error", False),
+        ("a copy of x", False),
+        ("x in fit, by the last error", False),
+    ],
+)
+def test_without_a_recording_only_what_a_name_holds_is_left_from_before(
+    owner: str, *, is_left: bool
+) -> None:
+    facts = replace(RECORDED, profile=None, held_after=(held(owner, 600 * MIB),))
+    assert (verdict_of(facts).cause == "left behind") is is_left
+
+
 def test_what_the_cell_uses_was_not_left_behind() -> None:
     verdict = verdict_of(before(600 * MIB, held("model.kernel", 600 * MIB)))
     assert verdict.cause == "step too big"
@@ -387,6 +405,14 @@ def test_an_array_that_was_to_be_copied_as_a_whole_is_the_data_set() -> None:
     verdict = verdict_of(facts)
     assert verdict.cause == "data on the device"
     assert "from_tensor_slices(images)`" in verdict.sentence
+
+
+def test_an_array_that_had_no_room_is_named_by_its_line() -> None:
+    line = "z = x + tf.zeros(1)"
+    facts = failing(op="_EagerConst", layer="", shape=(50000, 1000), line_source=line)
+    verdict = verdict_of(replace(facts, source=line))
+    assert (verdict.cause, verdict.line_source) == ("data on the device", line)
+    assert f"where it was copied as a whole by `{line}`" in verdict.sentence
 
 
 def test_a_batch_that_could_not_be_copied_to_a_full_device_is_not_the_data_set() -> None:
@@ -654,6 +680,64 @@ def test_a_kernel_that_was_not_watched_still_shows_what_names_hold_now() -> None
     assert verdict.confidence == "likely"
 
 
+def test_what_a_comprehension_had_made_was_freed_as_it_failed() -> None:
+    source = "kept = [tf.ones(n) for _ in range(40)]"
+    freed = Facts(
+        failure=replace(OOM, in_use_bytes=None, asked_bytes=400 * MIB, op="Fill", layer=""),
+        source=source,
+        devices=(DeviceMemory("GPU:0", 7 * MIB, 7 * MIB, 1400 * MIB, LIMIT),),
+        is_as_it_failed=True,
+    )
+    assert verdict_of(freed).cause == "step too big"
+    alone = replace(freed, source="kept = tf.ones(n)")
+    assert verdict_of(alone).cause == "fragmentation"
+
+
+def test_the_little_that_was_missing_is_not_what_filled_the_device() -> None:
+    full = failing(asked_bytes=100 * MIB, in_use_bytes=LIMIT - 96 * MIB, op="Fill", layer="")
+    verdict = verdict_of(before(8 * MIB, held("a", 8 * MIB), facts=full))
+    assert verdict.cause == "step too big"
+    assert reason(verdict, "left behind") == "what it does not use holds only 8.00 MB of 1.50 GB."
+
+
+def test_the_last_of_a_full_device_is_not_in_pieces_unless_the_same_has_fitted() -> None:
+    full = failing(
+        asked_bytes=4 * MIB,
+        in_use_bytes=LIMIT - 4 * MIB,
+        largest_free_bytes=MIB,
+        op="Fill",
+        layer="",
+    )
+    verdict = verdict_of(full)
+    assert verdict.cause == "step too big"
+    assert "of a device that is nearly full" in reason(verdict, "fragmentation")
+    again = replace(full, earlier=(run_of(CELL, "finished"),))
+    assert verdict_of(again).cause == "fragmentation"
+
+
+def test_a_prediction_that_training_is_given_did_not_run_when_training_failed() -> None:
+    source = "model.fit(x, teacher.predict(x), batch_size=64)"
+    facts = replace(RECORDED, source=source, stack=("<module>", "fit", "train_step"))
+    assert verdict_of(facts).cause == "step too big"
+    assert verdict_of(replace(facts, stack=("<module>", "predict"))).cause == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("source", "size"),
+    [
+        ("bs = 32\nmodel.fit(x, y, batch_size=bs)", 32),
+        ("bs = 32\nfor bs in (64, 4096):\n    model.fit(x, y, batch_size=bs)", None),
+        ("bs = 32\ndef train(bs):\n    model.fit(x, y, batch_size=bs)", None),
+        ("from sizes import bs\nmodel.fit(x, y, batch_size=bs)", None),
+        ("val = v.batch(64)\nmodel.fit(x, y, batch_size=BS)", None),
+        ("val = v.batch(64)\nmodel.fit(x, y)", None),
+        ("train = t.batch(64)\nmodel.fit(train)", 64),
+    ],
+)
+def test_a_batch_size_is_one_that_the_source_surely_tells(source: str, size: int | None) -> None:
+    assert clues_in(source).batch_size(source.count("\n") + 1) == size
+
+
 def test_after_an_op_of_the_cells_own_what_is_in_use_now_was_in_use_then() -> None:
     late = Facts(
         failure=replace(OOM, in_use_bytes=None, asked_bytes=400 * MIB, op="Fill", layer=""),
@@ -747,8 +831,10 @@ def test_what_grew_without_running_out_is_told_with_what_is_left() -> None:
 
 def test_a_function_traced_again_and_again_is_told_before_it_runs_out() -> None:
     often, seldom = (TracedLines("step", "<cell>", 1, 2, traces=count) for count in (40, 3))
-    assert "step was traced 40 times" in verdict_of(replace(CALM, traced=(often,))).evidence[0]
-    assert verdict_of(replace(CALM, traced=(seldom,))).evidence == ()
+    calm = replace(CALM, names_used=frozenset({"step"}))
+    assert "step was traced 40 times" in verdict_of(replace(calm, traced=(often,))).evidence[0]
+    assert verdict_of(replace(calm, traced=(seldom,))).evidence == ()
+    assert verdict_of(replace(CALM, traced=(often,))).evidence == ()
 
 
 def test_nothing_known_is_said_to_be_nothing_known() -> None:

@@ -122,6 +122,10 @@ def test_a_report_says_the_verdict_below_its_headline_and_the_filling_below_its_
             {"moment": "peak"},
             "What filled GPU:0 at its peak of 412 MB\nFrom TensorFlow's own record",
         ),
+        (
+            {"moment": "recorded"},
+            "What filled GPU:0 at the highest point that was recorded: 412 MB",
+        ),
         ({"moment": "failure"}, "What filled GPU:0 when it ran out: 412 MB\nFrom TensorFlow's own"),
         (
             {"source": "compiled buffers"},
@@ -130,7 +134,14 @@ def test_a_report_says_the_verdict_below_its_headline_and_the_filling_below_its_
         ({"source": "names", "note": "So."}, "of 412 MB\nFrom the names in the notebook. So.\n"),
         ({"source": "names", "moment": "failure"}, "What is on GPU:0 now: 412 MB\nFrom the names"),
     ],
-    ids=["at its peak", "as it ran out", "compiled", "by names", "by names after it failed"],
+    ids=[
+        "at its peak",
+        "as recorded",
+        "as it ran out",
+        "compiled",
+        "by names",
+        "by names after it failed",
+    ],
 )
 def test_a_filling_says_when_it_was_and_how_it_is_known(change: dict[str, str], title: str) -> None:
     composition = held(Holding("weights", 412 * MIB, "dense"))

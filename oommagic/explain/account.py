@@ -17,6 +17,9 @@ _A_GOOD_PART = 0.25
 
 _NEARLY_FULL = 0.8
 
+_LEAST_LEFT = 0.1
+"""Of the limit: less than that may have been what was missing, but did not fill the device."""
+
 _DATA_OPS = frozenset({"", "_EagerConst", "Const"})
 """An array that becomes a tensor has no op; batches come of an iterator's."""
 
@@ -74,6 +77,11 @@ class Account:
         return sum(size for _, size in self.left)
 
     @property
+    def left_counts(self) -> bool:
+        """Whether that is a part of what there is that matters."""
+        return self.left_bytes >= _LEAST_LEFT * (self.limit or 0)
+
+    @property
     def data_bytes(self) -> int:
         """All data on the device."""
         return sum(size for _, size in self.data)
@@ -90,7 +98,7 @@ class Account:
             return self.asked
         # What earlier runs have left is what has grown from run to run.
         is_same = self.grown is not None and self.grown.per == "run"
-        parts = (self.left_bytes, self.grown_bytes)
+        parts = (self.left_bytes if self.left_counts else 0, self.grown_bytes)
         rest = self.in_use - (max(parts) if is_same else sum(parts))
         return max(0, rest) + (self.asked or 0)
 
@@ -148,7 +156,7 @@ def account_of(facts: Facts, growths: Iterable[Growth]) -> Account:
 def _device_account(facts: Facts, failure: Failure) -> Account:
     device = facts.device(facts.place)
     in_use, is_exact = _in_use(facts)
-    is_of_now = not is_exact and facts.is_as_it_failed and device is not None
+    is_of_now = not is_exact and facts.is_as_it_failed and not _has_let_go(facts, failure)
     if device is not None and is_of_now:
         in_use = device.after_bytes
     return Account(
@@ -162,6 +170,18 @@ def _device_account(facts: Facts, failure: Failure) -> Account:
         left=_left_behind(facts),
         data=_data(facts),
     )
+
+
+def _has_let_go(facts: Facts, failure: Failure) -> bool:
+    """Say whether there is room now and was none at the peak: what was in hand has been freed.
+
+    Python frees what a comprehension has made so far as soon as it fails.
+    """
+    device, asked = facts.device(facts.place), failure.asked_bytes or 0
+    is_of_one = facts.clues.is_in_comprehension(facts.line_number or failure.line_number)
+    if device is None or device.limit_bytes is None or not is_of_one:
+        return device is None
+    return device.after_bytes + asked <= device.limit_bytes < device.peak_bytes + asked
 
 
 def _host_account(facts: Facts, failure: Failure) -> Account:
@@ -200,9 +220,14 @@ def _left_behind(facts: Facts) -> tuple[tuple[str, int], ...]:
 def _unused_now(facts: Facts) -> Iterator[Held]:
     """Yield what names hold that the cell never mentions; the rest may be the failed cell's."""
     for each in once_each(facts.held_after, facts):
-        has_own_name = bool(each.owner) and " in " not in each.owner
-        if each.device == facts.place and has_own_name and not facts.uses(each.owner):
+        if each.device == facts.place and _has_name(each.owner) and not facts.uses(each.owner):
             yield each
+
+
+def _has_name(owner: str) -> bool:
+    """Say whether one can delete it by name; else it may be the failed cell's own."""
+    root = root_of(owner)
+    return root.isidentifier() or root.startswith("Out[")
 
 
 def _unused_before(facts: Facts) -> Iterator[Held]:

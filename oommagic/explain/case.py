@@ -10,7 +10,8 @@ from oommagic.explain.growth import Growth, growths
 from oommagic.report import Cause, Failure, LineUsage, RuledOut
 from oommagic.units import format_bytes
 
-_OF_TRAINING = frozenset({"fit", "train_on_batch", "train_step"})
+OF_TRAINING = frozenset({"fit", "train_on_batch", "train_step"})
+"""The functions of Keras's that run only in training."""
 
 HOW_TO_KNOW = (
     "Run the cell again with %%oomprofile on top: it records what is in use, by line, layer and "
@@ -83,11 +84,14 @@ class Case:
         """Whether what was asked for was there, but not in one piece, and would have been enough.
 
         It is not known to be enough in the first step of a model, on a device that is nearly full
-        or has no room for as much again: the rest of the step asks for more.
+        or has no room for as much again: the rest of the step asks for more. Nor is it in other
+        code on a device that is nearly full, unless the same has fitted before.
         """
         account = self.account
         if account.missing is None or account.missing > 0:
             return False
+        if account.is_nearly_full and not self.failure.layer:
+            return self._has_finished_before
         asks_on = account.is_nearly_full or self._lacks_room_for_gradient
         return not (asks_on and self.failure.layer and not self._has_run_before)
 
@@ -104,7 +108,7 @@ class Case:
     @property
     def _is_before_gradients(self) -> bool:
         """Whether it failed in training, while the layers' outputs were computed."""
-        return bool(_OF_TRAINING & set(self.facts.stack)) and "gradient" not in self.failure.op
+        return bool(OF_TRAINING & set(self.facts.stack)) and "gradient" not in self.failure.op
 
     @property
     def _lacks_room_for_gradient(self) -> bool:
@@ -117,8 +121,13 @@ class Case:
         """Whether the failing line has run through a step before."""
         line = self.failing_line
         is_repeated = line is not None and line.hits > 1
-        ran = any(run.outcome.kind == "finished" for run in self.facts.earlier_runs())
+        ran = self._has_finished_before
         return is_repeated or ran or any(len(tape.steps) > 1 for tape in self.facts.tapes)
+
+    @property
+    def _has_finished_before(self) -> bool:
+        """Whether the same cell has."""
+        return any(run.outcome.kind == "finished" for run in self.facts.earlier_runs())
 
     @cached_property
     def failing_line(self) -> LineUsage | None:

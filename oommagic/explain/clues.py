@@ -65,6 +65,10 @@ _BUILDER = re.compile(
     r"(?:build|create|make|get|new|define|construct|init)_?\w*?"
     r"(?:model|net|network|cnn|classifier|generator|discriminator|autoencoder)\w*"
 )
+_TAPES = frozenset({"GradientTape", "ForwardAccumulator"})
+_RUN_MAGIC = frozenset({"run_line_magic", "run_cell_magic"})
+_RUNNING_PYTHON = frozenset({"time", "timeit", "prun", "capture"})
+_OPTIONS = re.compile(r"^\s*(?:-\w+[ \t]*\d*[ \t]+)*")
 _LONGEST_TEXT = 60
 
 _Loop = ast.For | ast.AsyncFor | ast.While
@@ -88,8 +92,15 @@ class Clue:
     """The size of a batch or buffer, where the source tells it."""
     validation_number: int | None = None
     """The batch size of its validation, where the source tells it."""
+    has_labels: bool = False
+    """It is given arrays, since a data set has the labels in it."""
     is_in_loop: bool = False
     is_in_function: bool = False
+
+    @property
+    def may_take_batches(self) -> bool:
+        """Whether it may be given a data set, whose batches have their own size."""
+        return not self.has_labels and "batch_size" not in self.keywords
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,8 @@ class Loop:
     last_line: int
     target: str
     is_outermost: bool
+    is_in_a_step: bool = False
+    """Within a gradient tape, which keeps what all of its turns compute until the step ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,8 @@ class Clues:
 
     all: tuple[Clue, ...] = ()
     loops: tuple[Loop, ...] = ()
+    comprehensions: tuple[range, ...] = ()
+    """Their lines."""
     names_used: frozenset[str] = frozenset()
     names_replaced: frozenset[str] = frozenset()
     """Names to which the cell gives a new value before it has used the old one."""
@@ -126,10 +141,14 @@ class Clues:
     def batch_size(self, line_number: int | None) -> int | None:
         """Tell the batch size of a line, or of the cell if there is only one in it."""
         here = self.at(line_number, "fit", "evaluate", "predict")
-        if here is not None and here.number is not None:
+        if here is not None and (here.number is not None or not here.may_take_batches):
             return here.number
         sizes = {clue.number for clue in self.of("batch", "fit") if clue.number is not None}
         return sizes.pop() if len(sizes) == 1 else None
+
+    def is_in_comprehension(self, line_number: int | None) -> bool:
+        """Say whether a line is one of a comprehension's."""
+        return any(line_number in lines for lines in self.comprehensions)
 
     def loop_of(self, line_number: int) -> Loop | None:
         """Find the innermost loop around a line."""
@@ -142,11 +161,40 @@ def clues_in(source: str, first_line: int = 1) -> Clues:
     tree = parse_typed(dedent(source))  # IPython runs an indented cell as well
     if first_line > 1:
         ast.increment_lineno(tree, first_line - 1)
+    tree.body += [statement for node in _magic_calls(tree) for statement in _given_to(node)]
     reader = _Reader(tree)
     reader.visit(tree)
     names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     replaced = frozenset(name for name, is_new in _first_mentions(tree.body).items() if is_new)
-    return Clues(tuple(reader.clues), tuple(reader.loops), names, replaced)
+    return Clues(
+        tuple(reader.clues), tuple(reader.loops), tuple(reader.comprehensions), names, replaced
+    )
+
+
+def _magic_calls(tree: ast.Module) -> list[ast.Call]:
+    """Find what IPython has made of magics that run Python: `%time model.fit(x, y)`."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        node
+        for node in calls
+        if _name_called(node) in _RUN_MAGIC and set(_texts(node)[:1]) & _RUNNING_PYTHON
+    ]
+
+
+def _given_to(magic: ast.Call) -> Iterator[ast.stmt]:
+    """Yield the statements that a magic was given, as they stand in its line."""
+    for text in _texts(magic)[1:]:
+        given = parse_typed(dedent(_OPTIONS.sub("", text)))
+        for node in ast.walk(given):
+            if isinstance(node, ast.stmt | ast.expr):
+                node.lineno = magic.lineno
+                node.end_lineno = magic.end_lineno
+        yield from given.body
+
+
+def _texts(node: ast.Call) -> list[str]:
+    values = [value.value for value in node.args if isinstance(value, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
 
 
 class _Reader(ast.NodeVisitor):
@@ -155,8 +203,10 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
         self.clues: list[Clue] = []
         self.loops: list[Loop] = []
+        self.comprehensions: list[range] = []
         self._loops_around = 0
         self._functions_around = 0
+        self._tapes_around = 0
         self._statement: ast.stmt | None = None
         self._numbers = dict(_constants(tree))
         self._builders = frozenset(_builders(tree))
@@ -167,10 +217,17 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(node, _Loop):
             self._visit_loop(node)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            self.comprehensions.append(range(node.lineno, (node.end_lineno or node.lineno) + 1))
             self._visit_inside(node, loops=1)
+        elif isinstance(node, ast.With | ast.AsyncWith) and _is_of_a_tape(node):
+            self._tapes_around += 1
+            self._visit_inside(node)
+            self._tapes_around -= 1
         else:
             if isinstance(node, ast.Call):
                 self._call(node)
+            if isinstance(node, ast.Assign):
+                self._put_into(node)
             self._visit_inside(node)
 
     def _visit_inside(self, node: ast.AST, loops: int = 0) -> None:
@@ -193,8 +250,25 @@ class _Reader(ast.NodeVisitor):
     def _visit_loop(self, node: _Loop) -> None:
         target = "" if isinstance(node, ast.While) else ast.unparse(node.target)
         last = node.end_lineno or node.lineno
-        self.loops.append(Loop(node.lineno, last, target, self._loops_around == 0))
-        self._visit_inside(node, loops=1)
+        is_in_a_step = self._tapes_around > 0
+        self.loops.append(Loop(node.lineno, last, target, self._loops_around == 0, is_in_a_step))
+        self._visit_inside(node, loops=0 if is_in_a_step else 1)
+
+    def _put_into(self, node: ast.Assign) -> None:
+        """Take `kept[step] = loss` for what `kept.append(loss)` is."""
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                self.clues.append(
+                    Clue(
+                        kind="append",
+                        first_line=node.lineno,
+                        last_line=_head_end(node),
+                        text=_shortened(ast.unparse(node)),
+                        name=target.value.id,
+                        arguments=frozenset(_names_in(node.value)),
+                        is_in_loop=self._loops_around > 0,
+                    )
+                )
 
     def _call(self, node: ast.Call) -> None:
         kind = self._kind(node)
@@ -212,6 +286,7 @@ class _Reader(ast.NodeVisitor):
                 keywords=frozenset(keyword.arg for keyword in node.keywords if keyword.arg),
                 number=self._number(node, kind, "batch_size", "buffer_size"),
                 validation_number=self._number(node, kind, "validation_batch_size"),
+                has_labels=len(node.args) > 1 or any(key.arg == "y" for key in node.keywords),
                 is_in_loop=self._loops_around > 0,
                 is_in_function=self._functions_around > 0,
             )
@@ -270,21 +345,29 @@ def _outside(statement: ast.stmt, blocks: list[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, int | None]]:
-    """Yield names that stand for one number throughout; None for those that change."""
+    """Yield names that stand for one number throughout; None for those that may not."""
     numbers: dict[str, set[int | None]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            numbers.setdefault(node.id, set())
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            numbers.setdefault(node.target.id, set()).add(None)
-        if isinstance(node, ast.Assign):
-            value = node.value.value if isinstance(node.value, ast.Constant) else None
+    of_constants: set[int] = set()
+    for node in ast.walk(tree):  # a statement comes before its parts
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            number = node.value.value if type(node.value.value) is int else None
             for target in node.targets:
                 if isinstance(target, ast.Name):
-                    number = value if type(value) is int else None
+                    of_constants.add(id(target))
                     numbers.setdefault(target.id, set()).add(number)
+        elif id(node) not in of_constants:
+            numbers.setdefault(_name_bound(node), set()).add(None)
     for name, values in numbers.items():
         yield name, next(iter(values)) if len(values) == 1 else None
+
+
+def _name_bound(node: ast.AST) -> str:
+    """Give the name that a node gives a value to; empty if to none."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.asname or node.name if isinstance(node, ast.alias) else ""
 
 
 def _builders(tree: ast.Module) -> Iterator[str]:
@@ -309,9 +392,16 @@ def _called_on(node: ast.Call) -> str:
 
 def _names(node: ast.Call) -> Iterator[str]:
     for value in (*node.args, *(keyword.value for keyword in node.keywords)):
-        for inner in ast.walk(value):
-            if isinstance(inner, ast.Name):
-                yield inner.id
+        yield from _names_in(value)
+
+
+def _names_in(value: ast.expr) -> Iterator[str]:
+    yield from (inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name))
+
+
+def _is_of_a_tape(node: ast.With | ast.AsyncWith) -> bool:
+    made = (item.context_expr for item in node.items)
+    return any(isinstance(each, ast.Call) and _name_called(each) in _TAPES for each in made)
 
 
 def _is_float64(node: ast.expr) -> bool:

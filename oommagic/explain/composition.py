@@ -49,13 +49,14 @@ def composition_at_peak(
     known = _Known(held_before, held_after, hints)
     composition = _composition(tape, peak_event(tape), "peak", known)
     highest = run_peak_bytes or 0
-    if highest <= composition.total_bytes:
+    is_higher = highest > composition.total_bytes
+    if not is_higher or format_bytes(highest) == format_bytes(composition.total_bytes):
         return composition
     note = (
         f"{_recorded_part(tape, composition.total_bytes)} The peak of the whole run was "
         f"{format_bytes(highest)}, when nothing was recorded."
     )
-    return _noted(composition, note)
+    return _of_the_recorded(composition, note)
 
 
 def composition_at_failure(
@@ -73,7 +74,7 @@ def composition_at_failure(
         return _composition(tape, event, "failure", known)
     composition = _composition(tape, peak_event(tape), "peak", known)
     part = _recorded_part(tape, composition.total_bytes)
-    return _noted(composition, f"{part} It ran out later, when nothing was recorded.")
+    return _of_the_recorded(composition, f"{part} It ran out later, when nothing was recorded.")
 
 
 def composition_of_names(
@@ -120,8 +121,9 @@ def _recorded_part(tape: Tape, bytes_: int) -> str:
     return f"At the highest point {part}: {format_bytes(bytes_)}."
 
 
-def _noted(composition: Composition, note: str) -> Composition:
-    return replace(composition, note=" ".join(filter(None, (note, composition.note))))
+def _of_the_recorded(composition: Composition, note: str) -> Composition:
+    whole_note = " ".join(filter(None, (note, composition.note)))
+    return replace(composition, moment="recorded", note=whole_note)
 
 
 def _composition(

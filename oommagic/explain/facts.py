@@ -92,6 +92,11 @@ class Facts:
         only = self.devices[0].name if len(self.devices) == 1 else ""
         return self.failure.device or only
 
+    @property
+    def knows_before(self) -> bool:
+        """Whether it is known what names held before."""
+        return self.profile is not None or bool(self.held_before)
+
     def device(self, name: str) -> DeviceMemory | None:
         """Find a device's figures."""
         return next((device for device in self.devices if device.name == name), None)

@@ -156,6 +156,12 @@ def growth_sentence(grown: Growth, place: str, limit: int | None) -> str:
             f"{plural('run', grown.repeats)} have left {format_bytes(grown.total_bytes)}, until "
             f"{full} was full{_in_its_list(grown)}."
         )
+    if not grown.is_since_known:
+        each = "" if grown.per == "second" else f" of each {grown.per}"
+        return (
+            f"It grows: `{grown.owner}` keeps {grown.what or 'tensors'}{each}, {grown.count_after} "
+            f"by now, which take {format_bytes(grown.total_bytes)}, until {full} was full."
+        )
     rate = f"It grows by {format_bytes(grown.rate_bytes)} {_each(grown)}"
     total = f"by {format_bytes(grown.total_bytes)} in {plural(grown.per, grown.repeats)}"
     return f"{rate}, {total}, until {full} was full: {_reason(grown)}."
@@ -198,6 +204,8 @@ def _counts(grown: Growth) -> str:
 def told_growth(grown: Growth) -> str:
     """Say the same in a few words."""
     total = format_bytes(grown.total_bytes)
+    if not grown.is_since_known:
+        return f"`{grown.owner}` has {grown.count_after} {grown.what or 'tensors'}, {total}"
     in_all = f"{total} in {plural(grown.per, grown.repeats)}"
     if grown.owner and grown.count_after and grown.per != "run":
         counts = f"from {grown.count_before} to {grown.count_after} {grown.what or 'tensors'}"

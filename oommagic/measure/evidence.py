@@ -39,7 +39,7 @@ class Evidence:
     held_after: tuple[Held, ...] = ()
     failure: Failure | None = None
     caught_in: tuple[str, ...] = ()
-    """The functions that ran when it failed, where the program caught the error and ended well."""
+    """The functions that ran when it failed, where the program caught the error."""
     notes: tuple[str, ...] = ()
 
 
@@ -100,7 +100,10 @@ class Witness:
         """Stop the tape, and look at what is there now; times count from `origin_s`."""
         tapes = self._taping.end(origin_s) if self._taping is not None else ()
         self._caught.end()
-        failure = self._caught.last() if error is None else failure_of(error)
+        failure = failure_of(error) if error is not None else None
+        # What goes wrong after it was caught often goes wrong for want of what was not made.
+        is_caught = failure is None and self._caught.ended_it
+        failure = self._caught.last() if is_caught else failure
         # What lives without a name takes a look at all objects: only where it may be told.
         unnamed = bool(tapes) or failure is not None
         return Evidence(
@@ -108,10 +111,13 @@ class Witness:
             compiled=tuple(self._compiled(tapes)),
             held_before=self._held_before,
             held_after=what_is_held(self._namespace, include_unnamed=unnamed),
-            failure=self._dumps.add_to(failure) if failure is not None else None,
-            caught_in=self._caught.functions if error is None and failure is not None else (),
+            failure=self._with_dump(failure) if failure is not None else None,
+            caught_in=self._caught.functions if is_caught else (),
             notes=self._taping.notes if self._taping is not None else (),
         )
+
+    def _with_dump(self, failure: Failure) -> Failure:
+        return self._dumps.add_to(failure, self._caught.before_last_s)
 
     def _compiled(self, tapes: Iterable[Tape]) -> Iterator[CompiledMemory]:
         for tape in tapes:

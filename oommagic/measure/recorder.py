@@ -246,7 +246,8 @@ class Recorder:
             frame = sys._current_frames().get(thread_id)  # noqa: SLF001 (no public way)
             while frame is not None and id(frame.f_code) not in self._places:
                 frame = frame.f_back
-            if frame is not None:
+            # A jump back to a loop's head may be of no line.
+            if frame is not None and frame.f_lineno is not None:
                 self._ledger.sight(thread_id, id(frame.f_code), frame.f_lineno)
 
     def _cell_line(self, at: tuple[int, int] | None) -> int:

@@ -39,7 +39,7 @@ class SamplingEngine:
         if frame is None:
             self._ledger.left(_THE_FRAME)
             self._seen = None
-        else:
+        elif frame.f_lineno is not None:  # a jump may be of no line: then it is still at the last
             seen = (id(frame.f_code), frame.f_lineno)
             self._ledger.at_line(_THE_FRAME, *seen, hit=int(seen != self._seen))
             self._seen = seen

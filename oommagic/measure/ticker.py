@@ -29,7 +29,8 @@ class Ticker:
 
     def stop(self) -> None:
         """End the thread and wait until it is gone."""
-        self._running.release()
+        if self._running.locked():  # else an error has ended it, and it was stopped once before
+            self._running.release()
         self._stopped.wait()
 
     def _run(self) -> None:

@@ -104,6 +104,8 @@ def _title(composition: Composition) -> str:
         return f"What is on {device} now: {size}"
     if composition.moment == "failure":
         return f"What filled {device} when it ran out: {size}"
+    if composition.moment == "recorded":
+        return f"What filled {device} at the highest point that was recorded: {size}"
     return f"What filled {device} at its peak of {size}"
 
 

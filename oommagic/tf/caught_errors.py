@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
+from time import time
 from types import FrameType
 from typing import Any
 
@@ -25,6 +26,8 @@ _ERROR = "ResourceExhaustedError"
 _METHOD = "__init__"
 _MESSAGE = "_message"
 _MOST_FRAMES = 500
+# Keras and a context make an error anew at once; the next failure takes its ten seconds.
+_ONE_FAILURE_S = 8.0
 
 
 class CaughtErrors:
@@ -37,6 +40,9 @@ class CaughtErrors:
         self._class: Any = None
         self._ours: Any = None
         self._last: tuple[str, tuple[Frame, ...]] | None = None
+        self._last_s = 0.0
+        self.before_last_s = 0.0
+        """When the failure before the last one ended, by the system's clock."""
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -89,6 +95,12 @@ class CaughtErrors:
         if type(message) is str and failure_from_message(_ERROR, message, ()) is not None:
             self._steps_then = self._steps()
             self._last = message, tuple(_calls(frame))
+            self._note_time(time())
+
+    def _note_time(self, now_s: float) -> None:
+        if now_s - self._last_s > _ONE_FAILURE_S:
+            self.before_last_s = self._last_s
+        self._last_s = now_s
 
 
 def _calls(frame: FrameType | None) -> list[Frame]:

@@ -39,7 +39,8 @@ _OWN_ROOT = "/proc/self/task/{thread}/root"
 
 # An allocation is tried for ten seconds before it fails; what other ops free meanwhile makes
 # the later dumps of the same failure less telling than the fullest one.
-_ONE_FAILURE_US = 11_000_000
+_US = 1_000_000
+_ONE_FAILURE_US = 11 * _US
 _KEPT = 16
 
 
@@ -103,11 +104,16 @@ class DumpFolder:
             for _, path in sorted(self._files())[:-_KEPT]:
                 path.unlink(missing_ok=True)
 
-    def read(self, device: str = "") -> Dump | None:
-        """Give what the allocator of that device, or of any, held at the last failure."""
+    def read(self, device: str = "", since_s: float = 0.0) -> Dump | None:
+        """Give what the allocator of that device, or of any, held at the last failure.
+
+        What was written before `since_s`, by the system's clock, is of an earlier one.
+        """
         fullest: Dump | None = None
         newest_us = 0
         for microseconds, path in sorted(self._files(), reverse=True):
+            if microseconds < since_s * _US:
+                break
             dump = _read(path)
             if dump is None or (device and dump.device != device):
                 continue
@@ -118,9 +124,9 @@ class DumpFolder:
                 fullest = dump
         return fullest
 
-    def add_to(self, failure: Failure) -> Failure:
-        """Complete a device's failure with what its allocator held."""
-        dump = self.read(failure.device) if failure.place == "device" else None
+    def add_to(self, failure: Failure, since_s: float = 0.0) -> Failure:
+        """Complete a device's failure with what its allocator held; see `read`."""
+        dump = self.read(failure.device, since_s) if failure.place == "device" else None
         return failure if dump is None else completed(failure, dump)
 
     def _files(self) -> Iterator[tuple[int, Path]]:

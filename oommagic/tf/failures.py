@@ -19,6 +19,7 @@ from oommagic.tf.culprits import Frame, calls_in, frames_of, line_of
 from oommagic.tf.dumps import device_of, limit_of
 from oommagic.tf.layers import role_of
 from oommagic.tf.oom_signs import Place, Sign, find
+from oommagic.tf.room_for_arrays import as_told
 from oommagic.units import GIB, KIB, MIB, TIB
 
 keep_builtins(globals())
@@ -132,6 +133,7 @@ def _message_of(error: BaseException) -> str:
 
 def _failure(types: frozenset[str], text: str, calls: Iterable[Frame]) -> Failure | None:
     """Read one error's text."""
+    text = as_told(text)
     found = find(types, text)
     if found is None:
         return None

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from inspect import CO_OPTIMIZED
 from itertools import islice
-from types import FrameType, FunctionType, GetSetDescriptorType, ModuleType
+from types import FrameType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any, Literal
 
 from oommagic.own_builtins import keep_builtins
@@ -88,10 +88,18 @@ def attributes_of(value: object) -> dict[str, object]:
     for made_from in _mro(type(value)):
         entry = _own(made_from).get("__dict__")
         if entry is not None:
-            held = entry.__get__(value) if type(entry) is GetSetDescriptorType else {}
+            held = _got(entry, value) if type(entry) is GetSetDescriptorType else None
             # A class gives no more than a view.
             return dict.copy(held) if isinstance(held, dict) else {}
     return {}
+
+
+def _got(entry: GetSetDescriptorType, value: object) -> object:
+    """Read a built-in attribute; a class made of another's entries has some that are that one's."""
+    try:
+        return entry.__get__(value)
+    except TypeError:
+        return None
 
 
 def items_of(container: Any, family: Family) -> Iterator[tuple[object, object]]:
@@ -137,6 +145,38 @@ def closure_of(function: object) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
         except ValueError:
             continue  # not filled yet
+
+
+def functions_of(value: object) -> Iterator[FunctionType]:
+    """Yield the notebook's own functions that a value runs: itself, or its class's methods."""
+    kind = value if isinstance(value, type) else type(value)
+    entries = [value]
+    for made_from in _mro(kind):
+        if is_the_notebook_s(made_from):
+            entries += _own(made_from).values()
+    for entry in entries:
+        function = _function_in(entry)
+        if type(function) is FunctionType:
+            yield function
+
+
+def _function_in(entry: object) -> object:
+    if type(entry) in (staticmethod, classmethod, MethodType):
+        return _function_in(entry.__func__)  # type: ignore[attr-defined]  # just seen to have one
+    if type(entry) is property:
+        return entry.fget
+    # A tf.function keeps the function that it was made of.
+    return attributes_of(entry).get("_python_function", entry)
+
+
+def held_inside(value: object) -> Iterator[object]:
+    """Yield what the notebook's own objects and functions hold: attributes, and closures."""
+    if type(value) is MethodType:
+        yield value.__self__
+    if is_the_notebook_s(type(value)):
+        yield from attributes_of(value).values()
+    for function in functions_of(value):
+        yield from (held for _, held in closure_of(function))
 
 
 def locals_of(frame: FrameType) -> list[tuple[str, object]]:

@@ -33,6 +33,17 @@ def earlier_outputs(names: Mapping[str, object]) -> Iterator[tuple[str, object]]
         yield name, names.get(name)
 
 
+def outputs_meant(name: str, names: Mapping[str, object]) -> Iterator[str]:
+    """Yield the earlier cells' values that a name of IPython's stands for: `Out[3]` for `_3`."""
+    if _OUTPUT.fullmatch(name):
+        yield f"Out[{name[1:]}]"
+    value = names.get(name)
+    for output, given in earlier_outputs(names):
+        is_last = name in _LAST_OUTPUTS and value is not None and given is value
+        if name in _OUTPUTS or is_last:
+            yield output
+
+
 def arrays_by_shape(namespace: Mapping[str, object]) -> Mapping[tuple[int, ...], str]:
     """Name the NumPy arrays by their shapes; the first of those that have the same."""
     array = getattr(sys.modules.get("numpy"), "ndarray", None)

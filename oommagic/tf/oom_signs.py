@@ -84,7 +84,8 @@ _SIGNS = (
     ),
     _sign(r"Failed to allocate memory for the batch of component", "dataset", "host"),
     _sign(
-        rf"(?:[Ff]ailed to alloc(?:ate)? (?:device memory of )?{_SIZE}[^\n]*)?"
+        rf"(?:[Ff]ailed to alloc(?:ate)? (?:device memory of )?(?:{_SIZE}|[\d.]+[KMGTPE]?)"
+        r"(?: \((?P<bytes>\d{1,18}) bytes\))?[^\n]*)?"
         r"CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory|hipErrorOutOfMemory",
         "allocation",
     ),

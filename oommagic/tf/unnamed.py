@@ -4,6 +4,8 @@ import gc
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
+from time import perf_counter
 from types import FrameType, TracebackType
 
 from oommagic.own_builtins import keep_builtins
@@ -22,6 +24,7 @@ _LIBRARIES = ("/tensorflow/python/", "/keras/src/")
 
 _MOST_SEARCHED = 100
 _MOST_STEPS_UP = 3
+_MOST_SECONDS = 0.2
 _LEAST_COPY_BYTES = MIB
 """Smaller ones may have an array's shape by chance."""
 
@@ -41,11 +44,7 @@ def look_at_everything(walk: Walk, arrays: Mapping[tuple[int, ...], str]) -> Non
 
     `arrays` has the names of the notebook's arrays by their shapes.
     """
-    everything = gc.get_objects()
-    kinds = {id(kind): kind for kind in map(type, everything)}
-    holders = {number for number, kind in kinds.items() if family_of(kind) in _HOLDERS}
-    found = [x for x in everything if id(type(x)) in holders and not walk.has_seen(x)]
-    del everything
+    found = [value for value in _all_holders() if not walk.has_seen(value)]
     before = len(walk.held)
     unnamed = [value for value in found if _add(value, walk)]
     owners = _owners_of(unnamed[:_MOST_SEARCHED])
@@ -53,6 +52,18 @@ def look_at_everything(walk: Walk, arrays: Mapping[tuple[int, ...], str]) -> Non
         held = walk.held[place]
         owner = owners.get(id(value)) or _copied_from(held, arrays)
         walk.held[place] = replace(held, owner=owner)
+
+
+def _all_holders() -> list[object]:
+    """Find all living tensors and variables; there may be millions of objects, so without a loop.
+
+    Classes count by their numbers, as in `looking`.
+    """
+    everything = gc.get_objects()
+    kinds = dict(zip(map(id, map(type, everything)), map(type, everything), strict=True))
+    holders = {number for number, kind in kinds.items() if family_of(kind) in _HOLDERS}
+    is_holder = map(holders.__contains__, map(id, map(type, everything)))
+    return list(compress(everything, is_holder))
 
 
 def _add(value: object, walk: Walk) -> bool:
@@ -73,12 +84,18 @@ def _copied_from(held: Held, arrays: Mapping[tuple[int, ...], str]) -> str:
 
 
 def _owners_of(values: list[object]) -> dict[int, str]:
-    """Find for each object the function whose variable holds it, a few steps up."""
+    """Find for each object the function whose variable holds it, a few steps up.
+
+    Each step looks at all objects of the process: where there are millions, there are fewer steps.
+    """
     found: dict[int, str] = {}
     ours = {id(values)}
     above: dict[int, set[int]] = {id(value): {id(value)} for value in values}
     level: list[object] = list(values)
+    until_s = perf_counter() + _MOST_SECONDS
     for _ in range(_MOST_STEPS_UP):
+        if not level or perf_counter() > until_s:
+            break
         referrers = [x for x in gc.get_referrers(*level) if id(x) not in ours and x is not level]
         following: dict[int, set[int]] = {}
         for referrer in referrers:

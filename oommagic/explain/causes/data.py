@@ -11,6 +11,7 @@ from oommagic.report import RuledOut
 from oommagic.units import format_bytes
 
 _NAMED_AT_MOST = 3
+_OF_AN_ARRAY = "_EagerConst"
 
 
 def data_on_the_device(case: Case) -> Judgement:
@@ -57,9 +58,9 @@ def _on_it(case: Case) -> str:
 def _is_data_itself(case: Case) -> bool:
     """Say whether it was an array on its way to the device that found no room."""
     failure = case.failure
-    if failure.layer or failure.op not in {"", "_EagerConst", "Const"}:
+    if failure.layer or failure.op not in {"", _OF_AN_ARRAY, "Const"}:
         return failure.kind == "copy" and case.clue("from_tensor_slices", "tensor") is not None
-    if failure.kind == "copy":
+    if failure.kind == "copy" or failure.op == _OF_AN_ARRAY:
         return True
     return case.clue("from_tensor_slices", "tensor") is not None and not failure.op
 
@@ -70,7 +71,8 @@ def _data_asked_for(case: Case) -> Blame:
     size = f" of {format_bytes(account.asked)}" if account.asked is not None else ""
     has = f" ({format_bytes(account.limit)})" if account.limit is not None else ""
     clue = case.clue("from_tensor_slices", "tensor", "fit", "evaluate", "predict")
-    by = f" by `{clue.text}`" if clue is not None else ""
+    source = clue.text if clue is not None else case.failure.line_source.strip()
+    by = f" by `{source}`" if source else ""
     sure: Confidence = "likely" if clue is not None else "possible"
     return Blame(
         cause="data on the device",

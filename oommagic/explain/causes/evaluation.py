@@ -1,6 +1,6 @@
 """Validation or prediction needs more than training."""
 
-from oommagic.explain.case import Blame, Case, Judgement
+from oommagic.explain.case import OF_TRAINING, Blame, Case, Judgement
 from oommagic.explain.wording import biggest_layer, largest_holders, needs
 from oommagic.report import RuledOut
 from oommagic.units import format_bytes
@@ -48,8 +48,8 @@ def _evaluating(case: Case) -> str | None:
     stack = case.facts.stack
     if "fit" in stack and {"evaluate", "test_step", "test_function"} & set(stack):
         return "Validation"
-    clue = case.clue("predict", "evaluate")
     names = set(stack)
+    clue = None if names & OF_TRAINING else case.clue("predict", "evaluate")
     if names & {"predict", "predict_step", "predict_on_batch"} or (clue and clue.kind == "predict"):
         return "Prediction"
     if names & {"evaluate", "test_step", "test_on_batch"} or (clue and clue.kind == "evaluate"):

@@ -24,7 +24,8 @@ def _why_not(case: Case, asked: str, free: str) -> str:
         return f"{free} were free in all, less than the {asked} asked for."
     if largest is not None and largest >= (account.asked or 0):
         return f"a block of {format_bytes(largest)} was free."
-    if account.is_filled:
+    is_last = account.is_nearly_full and not case.failure.layer and not case.is_in_pieces
+    if account.is_filled or is_last:
         return f"{free} were free in pieces, as the last of a device that is nearly full is."
     if not case.is_in_pieces:
         return (

@@ -19,6 +19,8 @@ def left_behind(case: Case) -> Judgement:
         return None
     if not case.is_explained_by(account.left_bytes):
         return RuledOut("left behind", _why_not_left(account))
+    if not account.left_counts:
+        return RuledOut("left behind", _too_little(account))
     asked = format_bytes(account.asked) if account.asked is not None else "more"
     return Blame(
         cause="left behind",
@@ -39,6 +41,11 @@ def _why_not_left(account: Account) -> str:
             return "nothing was in use before the cell."
         return f"the cell uses the {format_bytes(account.before)} that were there before."
     return f"what it does not use holds {format_bytes(account.left_bytes)}{of_missing(account)}."
+
+
+def _too_little(account: Account) -> str:
+    left, limit = format_bytes(account.left_bytes), format_bytes(account.limit or 0)
+    return f"what it does not use holds only {left} of {limit}."
 
 
 def _named(account: Account) -> list[tuple[str, int]]:

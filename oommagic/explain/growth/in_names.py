@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oommagic.explain.clues import Clue
 from oommagic.explain.facts import Facts, once_each, root_of
@@ -32,7 +32,9 @@ def in_names(facts: Facts) -> Iterator[Growth]:
         was = Collection() if is_new else before.get(key, Collection())
         clue = _filled_by(owner, device, facts)
         if now.count - was.count >= _FEWEST_MORE and (clue is not None or was.count > 0):
-            grown[device].append(_longer(key, was, now, clue, facts))
+            longer = _longer(key, was, now, clue, facts)
+            is_known = is_new or facts.knows_before
+            grown[device].append(replace(longer, is_since_known=is_known))
     for same in grown.values():
         yield max(same, key=lambda growth: growth.total_bytes)
 

@@ -31,15 +31,16 @@ def with_its_maker(growth: Growth, facts: Facts) -> Growth:
         )
     traced, buffer = retraced(facts), _buffer_in(growth.place, facts)
     if buffer is not None and (growth.kind == "data" or (traced is None and not growth.kind)):
-        return replace(growth, what="buffer", maker=buffer.text)
+        return replace(growth, what="buffer", owner=buffer.name, maker=buffer.text)
     if traced is not None:
         return replace(growth, what="graphs", maker=traced.name, count_after=traced.traces)
     return growth
 
 
 def retraced(facts: Facts) -> TracedLines | None:
-    """Find the function that was traced most, if it was more than a few times."""
-    most = max(facts.traced, key=lambda each: each.traces, default=None)
+    """Find the function of the cell's that was traced most, if it was more than a few times."""
+    used = (each for each in facts.traced if facts.uses(each.name))
+    most = max(used, key=lambda each: each.traces, default=None)
     return most if most is not None and most.traces > _FEW_TRACES else None
 
 

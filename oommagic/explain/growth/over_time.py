@@ -21,6 +21,9 @@ _LEAST_OF_A_THIRD = 0.2
 _LEAST_RISES = 4
 _A_RISE = 0.02
 
+_FIRST_STEPS = 3
+"""Growth shows in more: the first ones also make what stays, as an optimizer's slots."""
+
 _LEAST_OF_HOST = 16 * MIB
 """A process's resident memory wanders; an allocator's figure does not."""
 _LEAST_OF_DEVICE = MIB
@@ -82,7 +85,7 @@ def over_time(facts: Facts) -> Iterator[Growth]:
 def _stretches(facts: Facts) -> Iterator[tuple[int, int]]:
     """Yield the first and last line of what may repeat something: loops, and calls that last."""
     outermost = [loop for loop in facts.clues.loops if loop.is_outermost]
-    yield from ((loop.first_line, loop.last_line) for loop in outermost)
+    yield from ((loop.first_line, loop.last_line) for loop in outermost if not loop.is_in_a_step)
     points = Counter(facts.timeline.line_numbers)
     for line, count in points.items():
         in_loop = any(loop.first_line <= line <= loop.last_line for loop in outermost)
@@ -98,27 +101,37 @@ def _in_stretch(facts: Facts, lane: Lane, first_line: int, last_line: int) -> Gr
     start, end = inside[0], inside[-1] + 1
     if facts.failure is not None and not any(numbers[end:]):
         end = _before_stall(facts, lane, start, end)
-    lows = [low for low in lane.lows[start:end] if low is not None]
-    rise = steady_rise(lows, _LEAST_OF_HOST if lane.name == HOST else _LEAST_OF_DEVICE)
+    rise = steady_rise(
+        _lows(lane, start, end), _LEAST_OF_HOST if lane.name == HOST else _LEAST_OF_DEVICE
+    )
     if rise is None:
         return None
     began_s, ended_s = facts.timeline.times_s[start], facts.timeline.times_s[end - 1]
-    if _is_one_step(facts, lane, rise, start, end):
+    if _is_of_first_steps(facts, lane, rise, start, end):
         return None
     line = _growing_line(facts, lane.name, first_line, last_line)
     return _as_growth(facts, lane.name, rise, line, ended_s - began_s)
 
 
-def _is_one_step(facts: Facts, lane: Lane, rise: Rise, start: int, end: int) -> bool:
-    """Say whether a recorded step ran at the end that had begun before the rise: it needs that."""
+def _is_of_first_steps(facts: Facts, lane: Lane, rise: Rise, start: int, end: int) -> bool:
+    """Say whether the rise is that of a recorded step which ran at the end, or of the first few."""
     times_s = facts.timeline.times_s
     for tape in facts.tapes:
-        for began_s, ended_s, _ in tape.steps if tape.device == lane.name else ():
+        steps = tape.steps if tape.device == lane.name else ()
+        for number, (_, ended_s, _) in enumerate(steps):
+            is_early = number < _FIRST_STEPS
+            began_s = steps[0 if is_early else number][0]
             at = max(start, bisect_left(times_s, began_s, start, end) - 1)
-            lows = [low for low in lane.lows[at:end] if low is not None]
+            lows = _lows(lane, at, end)
             if ended_s >= times_s[end - 1] and lows:
-                return lows[0] <= rise.first + (1 - _LEAST_NET) * (rise.last - rise.first)
+                is_in_them = lows[0] <= rise.first + (1 - _LEAST_NET) * (rise.last - rise.first)
+                # What a model and its data take before them comes in a few leaps.
+                return is_in_them or (is_early and not steady_rise(_lows(lane, start, at), 0))
     return False
+
+
+def _lows(lane: Lane, start: int, end: int) -> list[float]:
+    return [low for low in lane.lows[start:end] if low is not None]
 
 
 def _as_growth(

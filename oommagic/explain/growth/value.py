@@ -25,6 +25,8 @@ class Growth:
     owner: str = ""
     count_before: int = 0
     count_after: int = 0
+    is_since_known: bool = True
+    """Whether it is known what was there before; if not, the figures are of all that is there."""
     kind: HoldingKind | None = None
     op: str = ""
     layer: str = ""

@@ -1,6 +1,7 @@
 """The account itself, with meters that the tests set."""
 
 import threading
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,8 +51,10 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.before_telling: Callable[[], object] = int
 
     def __call__(self) -> float:
+        self.before_telling()
         return self.now
 
     def go_on(self) -> None:
@@ -169,6 +172,17 @@ def test_after_the_end_events_change_nothing_and_read_no_meter() -> None:
     ledger.close()
     assert host.readings == readings
     assert [tally.own_delta for tally in ledger.tallies] == [0]
+
+
+def test_the_run_may_end_while_another_thread_is_amid_an_event() -> None:
+    ledger, _, clock = opened()
+    ledger.at_line(FRAME, CODE, 1)
+    ledger.at_line(FRAME + 1, CODE + 1, 1)
+    ends = iter([ledger.close])
+    clock.before_telling = lambda: next(ends, int)()
+    ledger.left(FRAME + 1)
+    assert not ledger.is_open
+    assert sum(tally.hits for tally in ledger.tallies) == 2
 
 
 def test_a_forked_child_leaves_its_parent_s_meters_alone() -> None:

@@ -108,8 +108,7 @@ class Ledger:
             self._charge_memory(self._track())
             self._forks = _CLOSED
         for track in list(self._tracks.values()):
-            while track.stack:
-                track.drop()
+            track.end()
 
     def tick(self) -> None:
         """Begin a new tick: every line may be read in full again."""

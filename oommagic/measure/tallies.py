@@ -75,6 +75,12 @@ class Frame:
             tally.device_peaks[name] = max(tally.device_peaks.get(name, 0), peak)
             self.device_peaks[name] = max(self.device_peaks.get(name, 0), peak)
 
+    def end(self, caller: "Frame | None") -> None:
+        """Close the account of the line that the frame is at; its caller peaked where it did."""
+        self.tally.worst = max(self.tally.worst, self.elapsed)
+        if caller is not None:
+            caller.raise_peaks(self.own_peak, self.device_peaks)
+
 
 class Track:
     """One thread's stack of profiled frames, and its budget for the current tick."""
@@ -154,9 +160,13 @@ class Track:
         """Forget the innermost frame; what it peaked at, its caller's line peaked at too."""
         frame = self.stack.pop()
         self.frame_ids.discard(frame.frame_id)
-        frame.tally.worst = max(frame.tally.worst, frame.elapsed)
-        if self.stack:
-            self.stack[-1].raise_peaks(frame.own_peak, frame.device_peaks)
+        frame.end(self.stack[-1] if self.stack else None)
+
+    def end(self) -> None:
+        """End all frames, and forget none: this track's thread may be amid an event."""
+        frames = list(self.stack)
+        for frame, caller in zip(reversed(frames), [*reversed(frames[:-1]), None], strict=False):
+            frame.end(caller)
 
     def cpu_s(self) -> float:
         """Return the processor time that the thread used since this was last asked."""

@@ -89,7 +89,9 @@ class ProfilerSession:
                 self._session = None
         except (OSError, _tensorflow_error()):
             return None
-        return next(self._folder.rglob("*.xplane.pb"), None)
+        # To the last: what ends a search early in pathlib has nobody to raise an interrupt to.
+        found = sorted(self._folder.rglob("*.xplane.pb"))
+        return found[0] if found else None
 
     def discard(self) -> None:
         """Stop without keeping anything, and take away what was written."""

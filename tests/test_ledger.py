@@ -1,7 +1,7 @@
 """The account itself, with meters that the tests set."""
 
 import threading
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +10,9 @@ from oommagic.cell import Statement
 from oommagic.measure import ledger as ledger_module
 from oommagic.measure.ledger import EVENTS_PER_TICK, HOT_FIRES, Ledger
 from oommagic.measure.sharing import split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CODE, FRAME = 1, 100
 
@@ -178,8 +181,12 @@ def test_the_run_may_end_while_another_thread_is_amid_an_event() -> None:
     ledger, _, clock = opened()
     ledger.at_line(FRAME, CODE, 1)
     ledger.at_line(FRAME + 1, CODE + 1, 1)
-    ends = iter([ledger.close])
-    clock.before_telling = lambda: next(ends, int)()
+
+    def end() -> None:
+        clock.before_telling = int
+        ledger.close()
+
+    clock.before_telling = end
     ledger.left(FRAME + 1)
     assert not ledger.is_open
     assert sum(tally.hits for tally in ledger.tallies) == 2

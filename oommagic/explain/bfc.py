@@ -20,6 +20,9 @@ _LARGE_SURPLUS = 128 * MIB
 # is that of the youngest region.
 _GAP = 1 << 30
 _TOP = 1 << 60
+# A free chunk is one number, by which chunks are in order: its size before its address.
+_SIZE = 60
+_ADDRESS = (1 << _SIZE) - 1
 
 
 class Allocator:
@@ -32,17 +35,17 @@ class Allocator:
         self._region = min(_FIRST_REGION, self._limit) if grows else self._limit
         self._reserved = 0
         self._lowest_region_at = _TOP
-        # By address; chunks of one region are linked in the order in which they lie.
         self._sizes: dict[int, int] = {}
-        self._before: dict[int, int | None] = {}
-        self._after: dict[int, int | None] = {}
-        self._free: list[tuple[int, int]] = []
-        self._is_free: set[int] = set()
+        """Of the chunks that are handed out, by address."""
+        self._free: list[int] = []
+        """The others, in order, and each by where it begins and by where it ends."""
+        self._free_from: dict[int, int] = {}
+        self._free_to: dict[int, int] = {}
 
     def copy(self) -> "Allocator":
         """Give another one in the same state."""
         other = copy(self)
-        for name in ("_sizes", "_before", "_after", "_free", "_is_free"):
+        for name in ("_sizes", "_free", "_free_from", "_free_to"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -53,32 +56,37 @@ class Allocator:
     def allocate(self, requested_bytes: int) -> int | None:
         """Hand out the best chunk for so many bytes."""
         size = max(-(-requested_bytes // _GRAIN), 1) * _GRAIN
-        best = bisect_left(self._free, (size, 0))
+        best = bisect_left(self._free, size << _SIZE)
         if best == len(self._free):
             if not self._extend(size):
                 return None
-            best = bisect_left(self._free, (size, 0))
-        found, address = self._free.pop(best)
-        self._is_free.discard(address)
+            best = bisect_left(self._free, size << _SIZE)
+        chunk = self._free.pop(best)
+        address, found = chunk & _ADDRESS, chunk >> _SIZE
+        del self._free_from[address], self._free_to[address + found]
         if found >= 2 * size or found - size >= _LARGE_SURPLUS:
-            self._split(address, size)
+            self._add_free(address + size, found - size)
             found = size
+        self._sizes[address] = found
         self.in_use_bytes += found
         return address
 
     def free(self, address: int) -> None:
         """Take a chunk back, and join it with its free neighbours."""
-        self.in_use_bytes -= self._sizes[address]
-        after = self._after[address]
-        if after in self._is_free and after is not None:
+        size = self._sizes.pop(address)
+        self.in_use_bytes -= size
+        end = address + size
+        after, before = self._free_from.pop(end, 0), self._free_to.pop(address, 0)
+        if after:
             self._take_free(after)
-            self._join(address, after)
-        before = self._before[address]
-        if before in self._is_free and before is not None:
+            size += after >> _SIZE
+            del self._free_to[address + size]
+        if before:
             self._take_free(before)
-            self._join(before, address)
-            address = before
-        self._add_free(address)
+            size += before >> _SIZE
+            address = before & _ADDRESS
+            del self._free_from[address]
+        self._add_free(address, size)
 
     def _extend(self, size: int) -> bool:
         """Add a region that has room for so much, if the limit allows it."""
@@ -94,32 +102,13 @@ class Allocator:
             self._region *= 2
         self._lowest_region_at = address
         self._reserved += taken
-        self._sizes[address] = taken
-        self._before[address] = self._after[address] = None
-        self._add_free(address)
+        self._add_free(address, taken)
         return True
 
-    def _split(self, address: int, size: int) -> None:
-        rest, after = address + size, self._after[address]
-        self._sizes[rest] = self._sizes[address] - size
-        self._sizes[address] = size
-        self._before[rest], self._after[rest], self._after[address] = address, after, rest
-        if after is not None:
-            self._before[after] = rest
-        self._add_free(rest)
+    def _add_free(self, address: int, size: int) -> None:
+        chunk = size << _SIZE | address
+        insort(self._free, chunk)
+        self._free_from[address] = self._free_to[address + size] = chunk
 
-    def _join(self, address: int, after: int) -> None:
-        following = self._after.pop(after)
-        self._sizes[address] += self._sizes.pop(after)
-        self._after[address] = following
-        if following is not None:
-            self._before[following] = address
-        del self._before[after]
-
-    def _add_free(self, address: int) -> None:
-        self._is_free.add(address)
-        insort(self._free, (self._sizes[address], address))
-
-    def _take_free(self, address: int) -> None:
-        self._is_free.discard(address)
-        del self._free[bisect_left(self._free, (self._sizes[address], address))]
+    def _take_free(self, chunk: int) -> None:
+        del self._free[bisect_left(self._free, chunk)]

@@ -252,14 +252,16 @@ def scripts_of(tapes: StepTapes) -> Scripts:
     before = tuple(_before(tapes))
     left = {chunk.address: chunk.allocation for chunk in before if chunk.address}
     made_at = tapes.steps[0].batch if tapes.is_of_a_cell else 0
+    roles = _roles(tapes)
     made = prepared = None
     if tapes.made is not None:
-        made = _script(made_at, tapes.made, laws.on(tapes.made, made_at), left, _roles(tapes))
+        made = _script(made_at, tapes.made, laws.on(tapes.made, made_at), left, roles)
     if tapes.prepared is not None:
         ran_at = tapes.steps[0].batch
         prepared = _script(ran_at, tapes.prepared, laws.of_data(tapes.prepared, ran_at), left)
     first, *scripts = [
-        _script(step.batch, step.tape, laws.on(step.tape, step.batch), left) for step in tapes.steps
+        _script(step.batch, step.tape, laws.on(step.tape, step.batch), left, roles)
+        for step in tapes.steps
     ]
     others = {first.batch: [script for script in scripts if script.batch == first.batch]}
     for size in sorted({script.batch for script in scripts} - {first.batch}):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from oommagic.curve import Curve
 from oommagic.recording import CompiledSize, StepTapes, TapedStep
 from oommagic.tf import step_sizes, xla
 from oommagic.tf.real_steps import Steps
@@ -29,6 +30,8 @@ _TELLING_S = 9.0
 """After so long no size is asked for beyond the fewest."""
 _SAME = 0.001
 """What is closed asks for a few bytes more or less than what is open."""
+_ON_LINE = 0.01
+"""So far from the line between two others a size may lie: what differs, differs by more."""
 _FEWEST = 2
 """One size does not tell how the one allocation grows."""
 _MOST_WANTED = 6
@@ -48,6 +51,7 @@ class CompiledSizes:
     unsure_until_s: float
     """By when XLA is asked where it is least sure: a plan of a small model takes seconds."""
     known: dict[int, CompiledSize] = field(default_factory=dict)
+    _is_open: bool | None = None
     _is_closed: bool = False
     """Whether the step asks for more where it is traced closed."""
     _took_s: float = 0.0
@@ -58,11 +62,14 @@ class CompiledSizes:
         `ran` is a step that had been prepared. What was told before is not asked again.
         """
         began_s = perf_counter()
-        self.known = {size.batch: size for size in told_before}
-        if self.known:  # somebody waits for nothing but what XLA tells
+        before = {size.batch: size for size in told_before}
+        self.known = dict(before)
+        if before:  # somebody waits for nothing but what XLA tells
             self.until_s = began_s + _TELLING_S
         self.until_s = min(self.until_s, began_s + _TELLING_S)
-        told = self._first_told(ran)
+        told = (None if before else self._on_line(ran)) or self._first_told(ran)
+        if self._is_closed:
+            self.known = before
         if told is None or 2 * told.temporary_bytes < _added_bytes(ran):
             self.known = {}  # a part alone: the rest has to be seen at other sizes
             return
@@ -86,15 +93,34 @@ class CompiledSizes:
         known = {size: told.temporary_bytes for size, told in self.known.items()}
         return step_sizes.size_to_tell(known, held_bytes)
 
+    def _on_line(self, ran: TapedStep) -> CompiledSize | None:
+        """Take the size that ran from its tape, if it is on the line through two that XLA tells.
+
+        Then they are told in the right way, and nothing is compiled for it once more.
+        """
+        piece = CompiledSize(ran.batch, max(ran.tape.requested_bytes))
+        while self._is_traced_open(ran) and len(self.known) < _FEWEST:
+            told = {size.batch: size.temporary_bytes for size in (piece, *self.known.values())}
+            if not self._ask(step_sizes.size_to_tell(told, 0)):
+                return None
+        others = sorted((size.batch, size.temporary_bytes) for size in self.known.values())
+        there = Curve(tuple(others)).on_line(ran.batch) if others else 0.0
+        return piece if abs(there - piece.temporary_bytes) <= _ON_LINE * there else None
+
     def _first_told(self, ran: TapedStep) -> CompiledSize | None:
         """Tell the size that ran, in the way in which XLA tells what its tape shows."""
-        is_open = self.steps.is_open or self.steps.trace(ran.batch, is_open=True)
-        opened = self._told(ran.batch) if is_open else None
+        opened = self._told(ran.batch) if self._is_traced_open(ran) else None
         if opened is not None and _is_on_tape(opened, ran):
             return opened
         self._is_closed = True
         closed = self._told_closed(ran.batch)
         return closed if closed is not None and _is_on_tape(closed, ran) else None
+
+    def _is_traced_open(self, ran: TapedStep) -> bool:
+        """Trace it for any size if that was not done yet; say whether that can be."""
+        if self._is_open is None:
+            self._is_open = self.steps.is_open or self.steps.trace(ran.batch, is_open=True)
+        return self._is_open
 
     def _ask(self, size: int | None) -> bool:
         """Ask for one more size, if there is time for it; say whether it was told."""
@@ -122,8 +148,11 @@ class CompiledSizes:
 
 def _is_on_tape(told: CompiledSize, step: TapedStep) -> bool:
     """Say whether the step asked for such a piece."""
-    most_off = _SAME * told.temporary_bytes
-    return any(abs(size - told.temporary_bytes) <= most_off for size in step.tape.requested_bytes)
+    return any(_is_same(size, told) for size in step.tape.requested_bytes)
+
+
+def _is_same(size: int, told: CompiledSize) -> bool:
+    return abs(size - told.temporary_bytes) <= _SAME * told.temporary_bytes
 
 
 def _added_bytes(step: TapedStep) -> int:

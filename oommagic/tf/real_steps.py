@@ -13,6 +13,7 @@ from oommagic.tf.traced_steps import Traced, traced_prediction, traced_training
 Step = Callable[[], object]
 
 _FUNCTIONAL = "keras.src.models.functional"
+_TRAINER = "keras.src.backend.tensorflow.trainer"
 _MANY_VARIABLES = 150
 _FLOAT_BYTES = 4
 
@@ -90,7 +91,22 @@ class _OfModel:
 
 def _training_step(model: Any, batches: Iterator[Any]) -> Step:
     """Give a step of `fit`, whose function takes an iterator."""
-    return partial(model.train_function, batches)
+
+    def step() -> object:
+        _make_slots(model)
+        return model.train_function(batches)
+
+    return step
+
+
+def _make_slots(model: Any) -> None:
+    """Make the optimizer's variables: a step that makes any itself is traced twice, which is slow.
+
+    A step of the user's own may train other weights than all, so that one makes them itself.
+    """
+    is_kerass = type(model).train_step.__module__ == _TRAINER
+    if is_kerass and model.built and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
 
 
 def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:

@@ -19,6 +19,8 @@ LEAST = 2
 _FIRST_OF_UNKNOWN = 11
 _FIRST_BYTES = 48 * MIB
 """What a model's layers may give out in its first step, whose pace is not known yet."""
+_FIRST_COMPILED = 2
+"""So much more, where XLA compiles the step: then it runs twice, and at no other size."""
 _PRIMES = (
     3, 5, 7, 11, 17, 23, 29, 37, 47, 61, 79, 101, 127, 163, 211, 257, 331, 419, 541, 691, 881,
 )  # fmt: skip
@@ -61,12 +63,13 @@ class Pace:
     """The largest batch that there is memory for."""
 
 
-def first_size(sides: frozenset[int], sample_bytes: int) -> int:
+def first_size(sides: frozenset[int], sample_bytes: int, *, is_compiled: bool = False) -> int:
     """Choose the size to begin with, of which no other side of the data is a multiple.
 
     `sample_bytes` is what the layers give out for one sample, or 0 where that is not known.
     """
-    most = _FIRST_BYTES // sample_bytes if sample_bytes else _FIRST_OF_UNKNOWN
+    first_bytes = _FIRST_BYTES * (_FIRST_COMPILED if is_compiled else 1)
+    most = first_bytes // sample_bytes if sample_bytes else _FIRST_OF_UNKNOWN
     affordable = [size for size in _FIRST if size <= most] or [_FIRST[0]]
     by_preference = [*reversed(affordable), *_FIRST]
     return next((size for size in by_preference if _stands_out(size, sides)), affordable[-1])

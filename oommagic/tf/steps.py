@@ -126,13 +126,13 @@ class _Run:
 
     def record(self, first: int) -> StepTapes:
         device, mark = _device(), xla.last_number()
-        held = _held_by(self.subject)
         steps = steps_of(self.subject, self.sample, self.task)
         sides = self.sample.fixed_sides() | sides_of(self.subject)
         self.on_progress(f"tracing and running the first step, at batch {first}")
         with Making() as making:  # the data, around which steps come to lie
             step = steps.at(first)
         taped = [self._first_of(step, first, device)]
+        held = _held_by(self.subject)
         began_s = perf_counter()
         taped.append(self._tape_of(step, first, device))
         pace = self._pace(taped, perf_counter() - began_s, device, steps)
@@ -372,7 +372,7 @@ def _most(batch: int, tape: Tape, device: _Device) -> int:
 
 
 def _held_by(subject: Any) -> tuple[Held, ...]:
-    """Tell what the subject holds before its first step."""
+    """Tell what the subject holds when its first step is over: its weights and their slots."""
     if isinstance(subject, StepsInGraphs):
         return tuple(subject.held_here())
     return held_by({title_of(subject): subject})
@@ -381,7 +381,8 @@ def _held_by(subject: Any) -> tuple[Held, ...]:
 def first_batch(subject: Any, sample: Sample) -> int:
     """Choose the batch that the first step is tried with."""
     sides = sample.fixed_sides() | sides_of(subject)
-    return step_sizes.first_size(sides, given_out_bytes(subject))
+    is_compiled = bool(getattr(subject, "jit_compile", False))
+    return step_sizes.first_size(sides, given_out_bytes(subject), is_compiled=is_compiled)
 
 
 def sides_of(subject: Any) -> frozenset[int]:

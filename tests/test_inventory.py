@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oommagic.diagnosis import _names_reached
 from oommagic.tf.inventory import held_by
-from oommagic.tf.looking import attributes_of, closure_of, family_of, items_of
+from oommagic.tf.looking import attributes_of, closure_of, family_of, functions_of, items_of
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -455,6 +455,8 @@ _TRAINER = type("Trainer", (), {"__module__": "__main__", "run": _trains})
         ("y = _ + 1", "Out[1]"),
         ("y = _1 + 1", "Out[1]"),
         ("y = Out[1] + 1", "Out[1]"),
+        ("hostile.run(x)", "hostile"),
+        ("made.run(x)", "made"),
     ],
 )
 def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
@@ -465,7 +467,22 @@ def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
     namespace = {
         "trainer": trainer, "Trainer": _TRAINER, "run_it": trainer.run, "model": model,
         "encoder": object(), "unused": object(), "Out": {1: output}, "_": output, "_1": output,
+        "hostile": Hostile(), "made": Made(),
     }  # fmt: skip
     names, _ = _names_reached(source, namespace)
     assert reached in names
     assert "unused" not in names
+
+
+def test_a_class_whose_entries_have_comparisons_of_their_own_is_not_compared() -> None:
+    holder = type("Holder", (), {"__module__": "__main__", "entry": Made()})()
+    assert list(functions_of(holder)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs"), [("x", set()), ("_", {"Out[1]"}), ("_1", {"Out[1]"}), ("Out", {"Out[1]"})]
+)
+def test_names_that_are_no_texts_are_passed_over(name: str, outputs: set[str]) -> None:
+    names: dict[Any, object] = {1: 2, "Out": {1: 3}, "_1": 3, "_": 3}
+    reached, _ = _names_reached(name, names)
+    assert reached >= {name, *outputs}

@@ -149,7 +149,8 @@ def closure_of(function: object) -> Iterator[tuple[str, object]]:
 
 def functions_of(value: object) -> Iterator[FunctionType]:
     """Yield the notebook's own functions that a value runs: itself, or its class's methods."""
-    kind = value if isinstance(value, type) else type(value)
+    # Not `isinstance`: it asks a value that is no class for its `__class__`, which may be code.
+    kind: Any = value if issubclass(type(value), type) else type(value)
     entries = [value]
     for made_from in _mro(kind):
         if is_the_notebook_s(made_from):
@@ -161,7 +162,8 @@ def functions_of(value: object) -> Iterator[FunctionType]:
 
 
 def _function_in(entry: object) -> object:
-    if type(entry) in (staticmethod, classmethod, MethodType):
+    kind = type(entry)  # compared by `is`: a class may have a comparison of its own making
+    if kind is staticmethod or kind is classmethod or kind is MethodType:
         return _function_in(entry.__func__)  # type: ignore[attr-defined]  # just seen to have one
     if type(entry) is property:
         return entry.fget

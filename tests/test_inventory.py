@@ -455,6 +455,11 @@ _TRAINER = type("Trainer", (), {"__module__": "__main__", "run": _trains})
         ("y = _ + 1", "Out[1]"),
         ("y = _1 + 1", "Out[1]"),
         ("y = Out[1] + 1", "Out[1]"),
+        ("best.fit(x, y)", "model"),
+        ("trainer.run(x)", "best"),
+        ("nets['first'].fit(x, y)", "model"),
+        ("Out[2].fit(x, y)", "model"),
+        ("keeper.run(x)", "model"),
         ("hostile.run(x)", "hostile"),
         ("made.run(x)", "made"),
     ],
@@ -462,11 +467,13 @@ _TRAINER = type("Trainer", (), {"__module__": "__main__", "run": _trains})
 def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
     source: str, reached: str
 ) -> None:
-    trainer, model, output = _TRAINER(), object(), object()
+    trainer, keeper, model, output = _TRAINER(), _TRAINER(), object(), object()
     trainer.__dict__["model"] = model
+    keeper.__dict__["models"] = [model]
     namespace = {
         "trainer": trainer, "Trainer": _TRAINER, "run_it": trainer.run, "model": model,
-        "encoder": object(), "unused": object(), "Out": {1: output}, "_": output, "_1": output,
+        "encoder": object(), "unused": object(), "_": output, "_1": output, "best": model,
+        "Out": {1: output, 2: model}, "nets": {"first": model}, "keeper": keeper,
         "hostile": Hostile(), "made": Made(),
     }  # fmt: skip
     names, _ = _names_reached(source, namespace)

@@ -49,6 +49,7 @@ _EXACT: dict[int, Family] = {
         for kind in (ModuleType, type, int, float, complex, bool, str, bytes, type(None))
     },
 }
+CONTAINERS: frozenset[Family] = frozenset({"list", "tuple", "set", "dict"})
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 MOST_ITEMS = 20_000
 """What holds more is data: only so many items of it are looked at."""
@@ -171,14 +172,24 @@ def _function_in(entry: object) -> object:
     return attributes_of(entry).get("_python_function", entry)
 
 
-def held_inside(value: object) -> Iterator[object]:
-    """Yield what the notebook's own objects and functions hold: attributes, and closures."""
+def reached_from(value: object) -> Iterator[object]:
+    """Yield a value, and what the notebook's own objects and functions hold; items of each, too."""
+    yield from _with_items(value)
     if type(value) is MethodType:
         yield value.__self__
     if is_the_notebook_s(type(value)):
-        yield from attributes_of(value).values()
+        for held in attributes_of(value).values():
+            yield from _with_items(held)
     for function in functions_of(value):
-        yield from (held for _, held in closure_of(function))
+        for _, held in closure_of(function):
+            yield from _with_items(held)
+
+
+def _with_items(value: object) -> Iterator[object]:
+    yield value
+    family = family_of(type(value))
+    if family in CONTAINERS:
+        yield from (item for _, item in islice(items_of(value, family), MOST_ITEMS))
 
 
 def locals_of(frame: FrameType) -> list[tuple[str, object]]:

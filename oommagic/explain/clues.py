@@ -11,6 +11,7 @@ from textwrap import dedent
 from typing import Literal
 
 from oommagic.cell import parse_typed
+from oommagic.explain.filling import items_added
 
 ClueKind = Literal[
     "to_categorical",
@@ -210,6 +211,7 @@ class _Reader(ast.NodeVisitor):
         self._statement: ast.stmt | None = None
         self._numbers = dict(_constants(tree))
         self._builders = frozenset(_builders(tree))
+        self._added = items_added(tree)
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -255,16 +257,16 @@ class _Reader(ast.NodeVisitor):
         self._visit_inside(node, loops=0 if is_in_a_step else 1)
 
     def _put_into(self, node: ast.Assign) -> None:
-        """Take `kept[step] = loss` for what `kept.append(loss)` is."""
+        """Take `kept[step] = loss` for what `kept.append(loss)` is, where that adds an item."""
         for target in node.targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            if isinstance(target, ast.Subscript) and target in self._added:
                 self.clues.append(
                     Clue(
                         kind="append",
                         first_line=node.lineno,
                         last_line=_head_end(node),
                         text=_shortened(ast.unparse(node)),
-                        name=target.value.id,
+                        name=ast.unparse(target.value),
                         arguments=frozenset(_names_in(node.value)),
                         is_in_loop=self._loops_around > 0,
                     )

@@ -166,7 +166,10 @@ class CellTree:
         )
 
     def names_reached(self, node: ast.AST) -> frozenset[str]:
-        """Give the names that a node uses, also in functions of the cell."""
+        """Give the names that a node uses, and those of which the cell makes what they stand for.
+
+        Those are what functions and classes use, and what stands in `build = partial(make, size)`.
+        """
         reached: set[str] = set()
         waiting = list(names_in(node))
         while waiting:
@@ -174,10 +177,7 @@ class CellTree:
             if name not in reached:
                 reached.add(name)
                 waiting += (
-                    used
-                    for one in self.assignments(name)
-                    if isinstance(one, ast.FunctionDef) and one.name == name
-                    for used in free_names(one)
+                    used for one in self.assignments(name) for used in _names_behind(name, one)
                 )
         return frozenset(reached)
 
@@ -279,6 +279,14 @@ def _has_as_parameter(statement: ast.stmt, name: str) -> bool:
     return (
         isinstance(statement, inside) and statement.name != name and name in parameters(statement)
     )
+
+
+def _names_behind(name: str, statement: ast.stmt) -> Iterable[str]:
+    """Give what a name stands for where a statement gives it a value: by the names in there."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return free_names(statement) if statement.name == name else ()
+    is_value = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.ClassDef)
+    return names_in(statement) if is_value else ()
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Collection, Iterator
 
-from oommagic.explain.advice.batches import SIZE_AT
 from oommagic.explain.advice.nodes import argument, keyword
+from oommagic.explain.advice.size_names import SIZE_AT
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
 

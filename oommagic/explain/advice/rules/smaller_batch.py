@@ -35,8 +35,8 @@ class SmallerBatch(Rule):
         "Where the training step does not fit the device, it takes the largest batch that does, "
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
         "`batch`, the name that stands for it, or what is passed to the function that trains. The "
-        "`batch_shape` of a model that takes no other changes with it; where the name is a layer's "
-        "too, as in `Dense(n)`, the number stands where it is the batch's. "
+        "`batch_shape` of a model that takes no other changes with it; where the name stands for "
+        "more, as in `Dense(n)` or `np.zeros(n)`, the number stands where it is the batch's. "
         "A `fit` of arrays without a size has Keras's, 32."
     )
     why = (
@@ -94,6 +94,46 @@ class SmallerBatch(Rule):
             STEP_OF_96,
             "N = 128\nmodel = keras.Sequential([keras.layers.Dense(N)])\n"
             "model.fit(ds.batch(96))  # of N\n",
+        ),
+        Case(
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nmodel.fit(x, y, batch_size=BATCH)\n",
+            STEP_OF_96,
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nmodel.fit(x, y, batch_size=96)\n",
+        ),
+        Case(
+            "n = 128\ndef images():\n    return tf.image.resize(x, (n, n))\n"
+            "model.fit(images(), y, 128)\nmodel.evaluate(images(), y, n)\n",
+            STEP_OF_96,
+            "n = 128\ndef images():\n    return tf.image.resize(x, (n, n))\n"
+            "model.fit(images(), y, 96)\nmodel.evaluate(images(), y, n)\n",
+        ),
+        Case(
+            "n = 128\ndef images(rows):\n    return np.zeros((rows, 8))\n"
+            "model.fit(images(n), y, batch_size=n)\n",
+            STEP_OF_96,
+            "n = 128\ndef images(rows):\n    return np.zeros((rows, 8))\n"
+            "model.fit(images(n), y, batch_size=96)\n",
+        ),
+        Case(
+            "n = 128\ndef train(size=n):\n    for at in range(0, len(x), size):\n"
+            "        model.train_on_batch(x[at : at + size])\n"
+            "print(n, f'{len(x) // n}')\ntrain(n)\nmodel.fit(x, y, batch_size=n)\n",
+            STEP_OF_96,
+            "n = 96\ndef train(size=n):\n    for at in range(0, len(x), size):\n"
+            "        model.train_on_batch(x[at : at + size])\n"
+            "print(n, f'{len(x) // n}')\ntrain(n)\nmodel.fit(x, y, batch_size=n)\n",
+        ),
+        Case(
+            "BATCH = 128\ndef step(x):\n    noise = tf.random.normal((BATCH, 64))\n"
+            "    return gan(x, noise)\nfor x in ds.batch(BATCH):\n    step(x)\n",
+            STEP_OF_96,
+            "BATCH = 96\ndef step(x):\n    noise = tf.random.normal((BATCH, 64))\n"
+            "    return gan(x, noise)\nfor x in ds.batch(BATCH):\n    step(x)\n",
+        ),
+        Case(
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nfor batch in ds.batch(BATCH):\n"
+            "    step(batch, tf.random.normal((BATCH, 64)))\n",
+            STEP_OF_96,
         ),
         Case(
             "inputs = keras.Input(batch_shape=(128, 8))\nmodel.fit(x, y, batch_size=128)\n",

@@ -70,9 +70,22 @@ def sizes_that_ran(cell: TypedCell, here: Situation) -> tuple[BatchSize, ...]:
     return (*found, *_in_shapes(cell, here)) if found else ()
 
 
+def size_for_shapes(cell: TypedCell, here: Situation, most: int) -> int:
+    """Give the largest size that may be written: shapes of batches are fixed for all of the data.
+
+    So it divides the size that ran, as that divides the data.
+    """
+    if not any(_in_shapes(cell, here)):
+        return most
+    return next(size for size in range(most, 0, -1) if (here.batch or 0) % size == 0)
+
+
 def resized(cell: TypedCell, sizes: Sequence[BatchSize], batch: int) -> tuple[Edit, ...]:
-    """Write another size in these places, all or none; several may have it from one name."""
-    if not all(size.is_clear for size in sizes):
+    """Write another size in these places, all or none; several may have it from one name.
+
+    None for layers that go on with each sample where the batch before it has left off.
+    """
+    if _is_stateful(cell) or not all(size.is_clear for size in sizes):
         return ()
     places = dict.fromkeys(size.written for size in sizes)
     edits = [_resized(cell, place, str(batch)) for place in places]
@@ -83,6 +96,13 @@ def _resized(cell: TypedCell, place: ast.expr, batch: str) -> Edit | None:
     if isinstance(place, ast.Call):
         return cell.set_keyword(place, "batch_size", batch)
     return cell.replace(place, batch)
+
+
+def _is_stateful(cell: TypedCell) -> bool:
+    given = [keyword(call, "stateful") for call in cell.calls]
+    return any(
+        not isinstance(one, ast.Constant) or bool(one.value) for one in given if one is not None
+    )
 
 
 def _has_kerass(call: ast.Call, here: Situation) -> bool:

@@ -102,6 +102,11 @@ class GradientAccumulation(Rule):
         ),
         Case("model.fit(x, y, batch_size=128)\n", STEP_OF_96),
         Case(
+            "model.add(keras.layers.LSTM(32, stateful=True))\n"
+            "model.compile(keras.optimizers.Adam(), 'mse')\nmodel.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
+        ),
+        Case(
             "model.compile(keras.optimizers.Adam(), 'mse')\n"
             "train = ds.batch(128).take(len(x) // 128).repeat()\n"
             "model.fit(train, steps_per_epoch=100)  # of 128\n",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oommagic.explain.advice.batches import resized, sizes_that_ran
+from oommagic.explain.advice.batches import resized, size_for_shapes, sizes_that_ran
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.fitting import (
     batch_to_try,
@@ -35,7 +35,8 @@ class SmallerBatch(Rule):
         "Where the training step does not fit the device, it takes the largest batch that does, "
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
         "`batch`, the name that stands for it, or what is passed to the function that trains. The "
-        "`batch_shape` of a model that takes no other changes with it; where the name stands for "
+        "`batch_shape` of a model that takes no other changes with it, to a divisor, which divides "
+        "the data, too; for layers that are `stateful` it is a hint. Where the name stands for "
         "more, as in `Dense(n)` or `np.zeros(n)`, the number stands where it is the batch's. "
         "A `fit` of arrays without a size has Keras's, 32."
     )
@@ -138,13 +139,18 @@ class SmallerBatch(Rule):
         Case(
             "inputs = keras.Input(batch_shape=(128, 8))\nmodel.fit(x, y, batch_size=128)\n",
             STEP_OF_96,
-            "inputs = keras.Input(batch_shape=(96, 8))\nmodel.fit(x, y, batch_size=96)\n",
+            "inputs = keras.Input(batch_shape=(64, 8))\nmodel.fit(x, y, batch_size=64)\n",
+        ),
+        Case(
+            "model.add(keras.Input(batch_shape=(128, 8, 4)))\n"
+            "model.add(keras.layers.LSTM(32, stateful=True))\nmodel.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
         ),
         Case(
             "N = 128\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
             "model.fit(x, y, batch_size=N)\n",
             STEP_OF_96,
-            "N = 96\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
+            "N = 64\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
             "model.fit(x, y, batch_size=N)\n",
         ),
         Case(
@@ -169,6 +175,7 @@ class SmallerBatch(Rule):
         batch, fits = here.batch, batch_to_try(here)
         if not batch or not fits or fits >= batch:
             return
+        fits = size_for_shapes(cell, here, fits)
         now, then = step_at(here, batch), step_at(here, fits)
         sizes = sizes_that_ran(cell, here)
         if now is None or then is None or not sizes:
@@ -187,9 +194,10 @@ class SmallerBatch(Rule):
 def _message(here: Situation, now: PlannedBatch, then: PlannedBatch) -> str:
     limit = format_bytes(here.device_limit_bytes or 0)
     if is_planned(here, now, then):
+        largest = "largest" if then.batch == batch_to_try(here) else "largest divisor of it"
         return (
             f"A step at batch {now.batch} is expected to take {format_bytes(now.peak_bytes)}; "
-            f"{then.batch} is the largest that is expected to fit {limit}, at "
+            f"{then.batch} is the {largest} that is expected to fit {limit}, at "
             f"{format_bytes(then.peak_bytes)}."
         )
     came_to = (

@@ -8,6 +8,7 @@ from oommagic.explain.advice.nodes import argument, called, keyword
 from oommagic.explain.advice.parameters import meant, whose_parameter
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.size_names import (
+    BATCHING,
     SHAPES_OF_BATCHES,
     SIZE_AT,
     is_called_so,
@@ -58,7 +59,7 @@ def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
             yield BatchSize(_KERASS, call)
     for call in cell.calls_of(*_BY_KEYWORD):
         yield from _size(cell, here, keyword(call, "batch_size"))
-    for call in cell.calls_of("batch", "padded_batch", "ragged_batch"):
+    for call in cell.calls_of(*BATCHING):
         yield from _size(cell, here, argument(call, 0, "batch_size"))
     yield from _sliced_by_hand(cell)
 

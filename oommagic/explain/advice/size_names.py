@@ -15,13 +15,15 @@ from oommagic.explain.advice.typed import TypedCell
 
 SIZE_AT = 2
 """Where `fit` has it without its name: `fit(x, y, 32)`."""
+BATCHING = ("batch", "padded_batch", "ragged_batch")
+"""Methods of data sets that make batches of their first argument's size."""
 SHAPES_OF_BATCHES = ("batch_shape", "batch_input_shape")
 _CALLED_SO = re.compile(r"(?:mini_?)?batch_?(?:size)?|bs")
 """What people call the size of a batch."""
 _SIZES = {*SHAPES_OF_BATCHES, "validation_batch_size"}
 _PLACES = {
     "fit": SIZE_AT, "evaluate": SIZE_AT, "predict": 1, "range": 2,
-    "batch": 0, "padded_batch": 0, "ragged_batch": 0,
+    **dict.fromkeys(BATCHING, 0),
 }  # fmt: skip
 """What takes the size of batches, and where without its name: `range(0, len(x), 32)`, too."""
 _TELLING = ("print", "format")

@@ -12,6 +12,7 @@ from typing import Literal
 
 from oommagic.cell import parse_typed
 from oommagic.explain.filling import items_added
+from oommagic.explain.names_given import given_by
 
 ClueKind = Literal[
     "to_categorical",
@@ -358,18 +359,10 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, int | None]]:
                     of_constants.add(id(target))
                     numbers.setdefault(target.id, set()).add(number)
         elif id(node) not in of_constants:
-            numbers.setdefault(_name_bound(node), set()).add(None)
+            for given in given_by(node):
+                numbers.setdefault(given, set()).add(None)
     for name, values in numbers.items():
         yield name, next(iter(values)) if len(values) == 1 else None
-
-
-def _name_bound(node: ast.AST) -> str:
-    """Give the name that a node gives a value to; empty if to none."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return node.id
-    if isinstance(node, ast.arg):
-        return node.arg
-    return node.asname or node.name if isinstance(node, ast.alias) else ""
 
 
 def _builders(tree: ast.Module) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeGuard
 
+from oommagic.explain.names_given import given_by
+
 _Loop = ast.For | ast.AsyncFor | ast.While
 _Loops = tuple[_Loop, ...]
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -83,8 +85,7 @@ def _turning(loop: _Loop) -> set[str]:
 
 def _times_given(nodes: Iterable[ast.AST]) -> Counter[str]:
     """Count how often each name is given a value."""
-    names = (node for node in nodes if isinstance(node, ast.Name))
-    return Counter(name.id for name in names if isinstance(name.ctx, ast.Store))
+    return Counter(name for node in nodes for name in given_by(node))
 
 
 def _adds(node: ast.AST) -> TypeGuard[ast.AugAssign]:

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from oommagic.cell import parse_typed, physical_lines
 from oommagic.explain.advice.nodes import dotted, free_names, names_in, parameters, whole_number
+from oommagic.explain.names_given import given_by
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -149,7 +150,7 @@ class CellTree:
     def _assignments(self) -> Mapping[str, tuple[ast.stmt, ...]]:
         found: dict[str, dict[ast.stmt, None]] = {}
         for node in self.nodes:
-            for name in _given_by(node):
+            for name in given_by(node):
                 found.setdefault(name, {})[self.statement(node)] = None
         return {name: tuple(statements) for name, statements in found.items()}
 
@@ -295,23 +296,6 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
         one = waiting.pop()
         yield one
         waiting.extend(reversed(list(ast.iter_child_nodes(one))))
-
-
-def _given_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that get a value by this node itself."""
-    match node:
-        case ast.Name(ctx=ast.Store()):
-            yield node.id
-        case ast.arg():
-            yield node.arg
-        case ast.alias():
-            yield node.asname or node.name.partition(".")[0]
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            yield node.name
-        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() if node.name:
-            yield node.name
-        case ast.MatchMapping() if node.rest:
-            yield node.rest
 
 
 def _part_for(name: str, target: ast.expr, value: ast.expr) -> ast.expr | None:

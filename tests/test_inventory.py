@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from oommagic.diagnosis import _names_reached
 from oommagic.tf.inventory import held_by
-from oommagic.tf.looking import attributes_of, closure_of, family_of, functions_of, items_of
+from oommagic.tf.looking import (
+    MOST_ITEMS,
+    attributes_of,
+    closure_of,
+    family_of,
+    functions_of,
+    items_of,
+)
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -479,6 +486,14 @@ def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
     names, _ = _names_reached(source, namespace)
     assert reached in names
     assert "unused" not in names
+
+
+def test_the_items_of_what_is_data_are_not_looked_at() -> None:
+    model = object()
+    few, many = HostileList([model] * 9), HostileList([model] * (MOST_ITEMS + 1))
+    namespace = {"model": model, "few": few, "many": many}
+    assert _names_reached("few", namespace)[0] == {"few", "model"}
+    assert _names_reached("many", namespace)[0] == {"many"}
 
 
 def test_a_class_whose_entries_have_comparisons_of_their_own_is_not_compared() -> None:

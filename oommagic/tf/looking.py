@@ -188,8 +188,15 @@ def reached_from(value: object) -> Iterator[object]:
 def _with_items(value: object) -> Iterator[object]:
     yield value
     family = family_of(type(value))
-    if family in CONTAINERS:
-        yield from (item for _, item in islice(items_of(value, family), MOST_ITEMS))
+    if family in CONTAINERS and _count(value, family) <= MOST_ITEMS:
+        yield from (item for _, item in items_of(value, family))
+
+
+def _count(container: Any, family: Family) -> int:
+    if family == "dict":
+        return dict.__len__(container)
+    count: int = _built_in(type(container)).__len__(container)
+    return count
 
 
 def locals_of(frame: FrameType) -> list[tuple[str, object]]:

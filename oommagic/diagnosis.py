@@ -3,6 +3,7 @@
 import linecache
 import re
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from textwrap import dedent
@@ -46,7 +47,7 @@ from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failed_in_own_line, failure_of
 from oommagic.tf.functions import traced_functions
-from oommagic.tf.looking import functions_of, held_inside
+from oommagic.tf.looking import functions_of, reached_from
 from oommagic.tf.names_now import names_now, outputs_now
 from oommagic.tf.notebook_names import outputs_meant
 
@@ -260,7 +261,7 @@ def _functions_in(error: BaseException | None) -> tuple[str, ...]:
 
 def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], frozenset[str]]:
     """Name what a cell uses, also in the notebook's functions that it calls; and what those use."""
-    called = {id(value): name for name, value in list(namespace.items()) if type(name) is str}
+    called = _called(namespace)
     waiting = list(clues_in(source).names_used)
     reached: set[str] = set()
     in_functions: set[str] = set()
@@ -273,8 +274,18 @@ def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], f
         names = [each for function in functions_of(value) for each in _names_in(function.__code__)]
         in_functions.update(names)
         waiting += names
-        waiting += (called[id(held)] for held in held_inside(value) if id(held) in called)
+        for held in reached_from(value):
+            waiting += called.pop(id(held), ())  # all names of a value, once
     return frozenset(reached), frozenset(in_functions)
+
+
+def _called(namespace: Namespace) -> dict[int, list[str]]:
+    """Give the names of each value: a model may have several, IPython's `_3` among them."""
+    called: dict[int, list[str]] = defaultdict(list)
+    for name, value in list(namespace.items()):
+        if type(name) is str:
+            called[id(value)].append(name)
+    return called
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

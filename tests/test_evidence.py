@@ -186,6 +186,39 @@ told["line"] = run.report.verdict.line_source
     assert told["line"] in {"", "raise tf.errors.ResourceExhaustedError(None, None, words)"}
 
 
+def test_what_goes_wrong_once_steps_have_run_again_is_not_for_want_of_memory() -> None:
+    told = run_python(
+        _STEP
+        + """
+words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
+def is_explained(*and_then):
+    try:
+        with oommagic.profile() as run:
+            try:
+                raise tf.errors.ResourceExhaustedError(None, None, words)
+            except tf.errors.ResourceExhaustedError:
+                pass
+            for do in and_then:
+                do()
+    except (NameError, KeyboardInterrupt):
+        pass
+    return run.report.verdict is not None and run.report.verdict.failure is not None
+def train_on():
+    step(x)
+def use_result():
+    print(result)
+def interrupt():
+    raise KeyboardInterrupt
+told["at once"] = is_explained(use_result)
+told["later"] = is_explained(train_on, use_result)
+told["an interrupt"] = is_explained(interrupt)
+told["an end"] = is_explained(train_on)
+""",
+        ARENA,
+    )
+    assert told == {"at once": True, "later": False, "an interrupt": False, "an end": True}
+
+
 @pytest.mark.long  # two failures of ten seconds each
 def test_a_child_process_that_runs_out_does_not_write_into_the_run_s_own_dumps() -> None:
     told = run_python(

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from oommagic.diagnosis import _names_reached
 from oommagic.tf.inventory import held_by
-from oommagic.tf.looking import attributes_of, closure_of, family_of, items_of
+from oommagic.tf.looking import (
+    MOST_ITEMS,
+    attributes_of,
+    closure_of,
+    family_of,
+    functions_of,
+    items_of,
+)
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -455,17 +462,49 @@ _TRAINER = type("Trainer", (), {"__module__": "__main__", "run": _trains})
         ("y = _ + 1", "Out[1]"),
         ("y = _1 + 1", "Out[1]"),
         ("y = Out[1] + 1", "Out[1]"),
+        ("best.fit(x, y)", "model"),
+        ("trainer.run(x)", "best"),
+        ("nets['first'].fit(x, y)", "model"),
+        ("Out[2].fit(x, y)", "model"),
+        ("keeper.run(x)", "model"),
+        ("hostile.run(x)", "hostile"),
+        ("made.run(x)", "made"),
     ],
 )
 def test_what_a_cell_reaches_by_methods_magics_and_outputs_is_used(
     source: str, reached: str
 ) -> None:
-    trainer, model, output = _TRAINER(), object(), object()
+    trainer, keeper, model, output = _TRAINER(), _TRAINER(), object(), object()
     trainer.__dict__["model"] = model
+    keeper.__dict__["models"] = [model]
     namespace = {
         "trainer": trainer, "Trainer": _TRAINER, "run_it": trainer.run, "model": model,
-        "encoder": object(), "unused": object(), "Out": {1: output}, "_": output, "_1": output,
+        "encoder": object(), "unused": object(), "_": output, "_1": output, "best": model,
+        "Out": {1: output, 2: model}, "nets": {"first": model}, "keeper": keeper,
+        "hostile": Hostile(), "made": Made(),
     }  # fmt: skip
     names, _ = _names_reached(source, namespace)
     assert reached in names
     assert "unused" not in names
+
+
+def test_the_items_of_what_is_data_are_not_looked_at() -> None:
+    model = object()
+    few, many = HostileList([model] * 9), HostileList([model] * (MOST_ITEMS + 1))
+    namespace = {"model": model, "few": few, "many": many}
+    assert _names_reached("few", namespace)[0] == {"few", "model"}
+    assert _names_reached("many", namespace)[0] == {"many"}
+
+
+def test_a_class_whose_entries_have_comparisons_of_their_own_is_not_compared() -> None:
+    holder = type("Holder", (), {"__module__": "__main__", "entry": Made()})()
+    assert list(functions_of(holder)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs"), [("x", set()), ("_", {"Out[1]"}), ("_1", {"Out[1]"}), ("Out", {"Out[1]"})]
+)
+def test_names_that_are_no_texts_are_passed_over(name: str, outputs: set[str]) -> None:
+    names: dict[Any, object] = {1: 2, "Out": {1: 3}, "_1": 3, "_": 3}
+    reached, _ = _names_reached(name, names)
+    assert reached >= {name, *outputs}

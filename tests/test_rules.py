@@ -9,6 +9,7 @@ from oommagic.explain.advice.engine import findings_of
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.rules import RULES
+from oommagic.explain.advice.rules.smaller_batch import SmallerBatch
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
@@ -86,3 +87,13 @@ def test_an_optimizer_of_torch_is_left_alone() -> None:
     changed = [one.fix.source for one in found if one.fix is not None]
     assert changed
     assert all(written in source for source in changed)
+
+
+def test_a_size_that_has_to_divide_the_old_one_is_not_called_the_largest() -> None:
+    cell = "keras.Input(batch_shape=(128, 8))\nmodel.fit(x, y, batch_size=128)\n"
+    free, fixed = (
+        findings_of(TypedCell(text), STEP_OF_96, [SmallerBatch()])[0].message
+        for text in (cell.replace("batch_shape=(128, 8)", ""), cell)
+    )
+    assert "96 is the largest that is expected to fit" in free
+    assert "64 is the largest divisor of it that is expected to fit" in fixed

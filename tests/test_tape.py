@@ -300,6 +300,23 @@ told["peak"], told["large"] = max(last.in_use_bytes), 20 * int(tf.size(x)) * 4
     assert told["before"] < told["large"] < told["peak"]
 
 
+def test_calls_are_counted_when_nothing_is_recorded_any_more() -> None:
+    told = tape("""
+step = tf.function(lambda x: tf.reduce_sum(x))
+step(x)
+with Taped(steps=1, recordings=1) as run:
+    step(x)
+    while run.taping.is_recording:
+        time.sleep(0.01)
+    for _ in range(5):
+        step(x)
+told["steps"], told["calls"] = len(run.tapes[0].steps), run.taping.calls_begun
+told["left"] = left_behind()
+""")
+    assert (told["steps"], told["calls"]) == (1, 6)
+    assert told["left"] == NOTHING_LEFT
+
+
 def test_errors_and_interrupts_leave_nothing_behind_and_show_no_line_of_ours() -> None:
     told = tape("""
 @tf.function

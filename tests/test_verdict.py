@@ -729,6 +729,8 @@ def test_a_prediction_that_training_is_given_did_not_run_when_training_failed() 
         ("bs = 32\nfor bs in (64, 4096):\n    model.fit(x, y, batch_size=bs)", None),
         ("bs = 32\ndef train(bs):\n    model.fit(x, y, batch_size=bs)", None),
         ("from sizes import bs\nmodel.fit(x, y, batch_size=bs)", None),
+        ("bs = 32\ndef bs(): pass\nmodel.fit(x, y, batch_size=bs)", None),
+        ("bs = 32\ntry: f()\nexcept E as bs: pass\nmodel.fit(x, y, batch_size=bs)", None),
         ("val = v.batch(64)\nmodel.fit(x, y, batch_size=BS)", None),
         ("val = v.batch(64)\nmodel.fit(x, y)", None),
         ("train = t.batch(64)\nmodel.fit(train)", 64),

@@ -11,6 +11,8 @@ from textwrap import dedent
 from typing import Literal
 
 from oommagic.cell import parse_typed
+from oommagic.explain.filling import items_added
+from oommagic.explain.names_given import given_by
 
 ClueKind = Literal[
     "to_categorical",
@@ -210,6 +212,7 @@ class _Reader(ast.NodeVisitor):
         self._statement: ast.stmt | None = None
         self._numbers = dict(_constants(tree))
         self._builders = frozenset(_builders(tree))
+        self._added = items_added(tree)
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -255,16 +258,16 @@ class _Reader(ast.NodeVisitor):
         self._visit_inside(node, loops=0 if is_in_a_step else 1)
 
     def _put_into(self, node: ast.Assign) -> None:
-        """Take `kept[step] = loss` for what `kept.append(loss)` is."""
+        """Take `kept[step] = loss` for what `kept.append(loss)` is, where that adds an item."""
         for target in node.targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            if isinstance(target, ast.Subscript) and target in self._added:
                 self.clues.append(
                     Clue(
                         kind="append",
                         first_line=node.lineno,
                         last_line=_head_end(node),
                         text=_shortened(ast.unparse(node)),
-                        name=target.value.id,
+                        name=ast.unparse(target.value),
                         arguments=frozenset(_names_in(node.value)),
                         is_in_loop=self._loops_around > 0,
                     )
@@ -356,18 +359,10 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, int | None]]:
                     of_constants.add(id(target))
                     numbers.setdefault(target.id, set()).add(number)
         elif id(node) not in of_constants:
-            numbers.setdefault(_name_bound(node), set()).add(None)
+            for given in given_by(node):
+                numbers.setdefault(given, set()).add(None)
     for name, values in numbers.items():
         yield name, next(iter(values)) if len(values) == 1 else None
-
-
-def _name_bound(node: ast.AST) -> str:
-    """Give the name that a node gives a value to; empty if to none."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return node.id
-    if isinstance(node, ast.arg):
-        return node.arg
-    return node.asname or node.name if isinstance(node, ast.alias) else ""
 
 
 def _builders(tree: ast.Module) -> Iterator[str]:

@@ -70,7 +70,7 @@ class Witness:
         )
         self._taping = Taping(limits, aside, held_now=held_now) if tape_steps else None
         self._dumps = DumpFolder()
-        self._caught = CaughtErrors()
+        self._caught = CaughtErrors(self._calls_begun)
         self._interrupts = InterruptsPassedOn(AT_END_OF_CALL)
         self._held_before: tuple[Held, ...] = ()
 
@@ -101,8 +101,7 @@ class Witness:
         tapes = self._taping.end(origin_s) if self._taping is not None else ()
         self._caught.end()
         failure = failure_of(error) if error is not None else None
-        # What goes wrong after it was caught often goes wrong for want of what was not made.
-        is_caught = failure is None and self._caught.ended_it
+        is_caught = failure is None and self._is_about_what_was_caught(error)
         failure = self._caught.last() if is_caught else failure
         # What lives without a name takes a look at all objects: only where it may be told.
         unnamed = bool(tapes) or failure is not None
@@ -115,6 +114,19 @@ class Witness:
             caught_in=self._caught.functions if is_caught else (),
             notes=self._taping.notes if self._taping is not None else (),
         )
+
+    def _calls_begun(self) -> int:
+        return self._taping.calls_begun if self._taping is not None else 0
+
+    def _is_about_what_was_caught(self, error: BaseException | None) -> bool:
+        """Say whether an error that the program caught is what there is to tell.
+
+        What goes wrong next often goes wrong for want of what was not made; not what goes wrong
+        once functions have run again, and not where somebody interrupts them.
+        """
+        if error is None:
+            return self._caught.last() is not None
+        return self._caught.ended_it and not issubclass(type(error), KeyboardInterrupt)
 
     def _with_dump(self, failure: Failure) -> Failure:
         return self._dumps.add_to(failure, self._caught.before_last_s)

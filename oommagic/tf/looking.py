@@ -49,6 +49,7 @@ _EXACT: dict[int, Family] = {
         for kind in (ModuleType, type, int, float, complex, bool, str, bytes, type(None))
     },
 }
+CONTAINERS: frozenset[Family] = frozenset({"list", "tuple", "set", "dict"})
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 MOST_ITEMS = 20_000
 """What holds more is data: only so many items of it are looked at."""
@@ -149,7 +150,8 @@ def closure_of(function: object) -> Iterator[tuple[str, object]]:
 
 def functions_of(value: object) -> Iterator[FunctionType]:
     """Yield the notebook's own functions that a value runs: itself, or its class's methods."""
-    kind = value if isinstance(value, type) else type(value)
+    # Not `isinstance`: it asks a value that is no class for its `__class__`, which may be code.
+    kind: Any = value if issubclass(type(value), type) else type(value)
     entries = [value]
     for made_from in _mro(kind):
         if is_the_notebook_s(made_from):
@@ -161,7 +163,8 @@ def functions_of(value: object) -> Iterator[FunctionType]:
 
 
 def _function_in(entry: object) -> object:
-    if type(entry) in (staticmethod, classmethod, MethodType):
+    kind = type(entry)  # compared by `is`: a class may have a comparison of its own making
+    if kind is staticmethod or kind is classmethod or kind is MethodType:
         return _function_in(entry.__func__)  # type: ignore[attr-defined]  # just seen to have one
     if type(entry) is property:
         return entry.fget
@@ -169,14 +172,31 @@ def _function_in(entry: object) -> object:
     return attributes_of(entry).get("_python_function", entry)
 
 
-def held_inside(value: object) -> Iterator[object]:
-    """Yield what the notebook's own objects and functions hold: attributes, and closures."""
+def reached_from(value: object) -> Iterator[object]:
+    """Yield a value, and what the notebook's own objects and functions hold; items of each, too."""
+    yield from _with_items(value)
     if type(value) is MethodType:
         yield value.__self__
     if is_the_notebook_s(type(value)):
-        yield from attributes_of(value).values()
+        for held in attributes_of(value).values():
+            yield from _with_items(held)
     for function in functions_of(value):
-        yield from (held for _, held in closure_of(function))
+        for _, held in closure_of(function):
+            yield from _with_items(held)
+
+
+def _with_items(value: object) -> Iterator[object]:
+    yield value
+    family = family_of(type(value))
+    if family in CONTAINERS and _count(value, family) <= MOST_ITEMS:
+        yield from (item for _, item in items_of(value, family))
+
+
+def _count(container: Any, family: Family) -> int:
+    if family == "dict":
+        return dict.__len__(container)
+    count: int = _built_in(type(container)).__len__(container)
+    return count
 
 
 def locals_of(frame: FrameType) -> list[tuple[str, object]]:

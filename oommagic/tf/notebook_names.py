@@ -26,8 +26,8 @@ def earlier_outputs(names: Mapping[str, object]) -> Iterator[tuple[str, object]]
         outputs = names.get(name)
         if type(outputs) is dict:
             yield from [(f"Out[{number}]", value) for number, value in list(outputs.items())]
-    for name, value in names.items():
-        if _OUTPUT.fullmatch(name):
+    for name, value in list(names.items()):  # a copy: other threads give names, too
+        if type(name) is str and _OUTPUT.fullmatch(name):
             yield f"Out[{name[1:]}]", value
     for name in _LAST_OUTPUTS:
         yield name, names.get(name)
@@ -37,6 +37,8 @@ def outputs_meant(name: str, names: Mapping[str, object]) -> Iterator[str]:
     """Yield the earlier cells' values that a name of IPython's stands for: `Out[3]` for `_3`."""
     if _OUTPUT.fullmatch(name):
         yield f"Out[{name[1:]}]"
+    if name not in _OUTPUTS and name not in _LAST_OUTPUTS:
+        return
     value = names.get(name)
     for output, given in earlier_outputs(names):
         is_last = name in _LAST_OUTPUTS and value is not None and given is value

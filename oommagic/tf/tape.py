@@ -96,6 +96,8 @@ class Taping:
         self._taped: list[Taped] = []
         self._known: set[str] = set()
         self._notes: list[str] = []
+        self.calls_begun = 0
+        """Of top-level functions, on a recording or not, since the devices were there."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -246,7 +248,7 @@ class Taping:
             if self._phase == "recording":
                 self._phase = "armed"
             if self._phase == "armed" and len(self._taped) >= self._limits.recordings:
-                self._put_back()
+                self._record_no_more()
 
     def _keep(
         self,
@@ -311,16 +313,21 @@ class Taping:
         finally:
             self._put_back()
 
-    def _put_back(self) -> None:
-        """Leave nothing of ours in TensorFlow's objects."""
+    def _record_no_more(self) -> None:
+        """Begin no other recording; calls are counted on until the run ends."""
         self._phase = "over"
-        if self._calls is not None:
-            self._calls.stop()
         self._lock_stand_in.stop()
         self._context, self._in_use, self._peak = None, int, int
 
+    def _put_back(self) -> None:
+        """Leave nothing of ours in TensorFlow's objects."""
+        self._record_no_more()
+        if self._calls is not None:
+            self._calls.stop()
+
     def _on_begin(self, name: str) -> None:
         """A function is about to run, in the program's own thread."""
+        self.calls_begun += 1
         progress = self._progress
         if progress is not None and progress.is_between_calls and name not in progress.names:
             progress.names_at_call = self._names_now()

@@ -13,6 +13,7 @@ from oommagic.recording import Held
 from oommagic.report import HoldingKind
 from oommagic.tf.addresses import Place, place_of, place_of_variable
 from oommagic.tf.looking import (
+    CONTAINERS,
     MOST_ITEMS,
     Family,
     attributes_of,
@@ -30,7 +31,6 @@ _WEIGHTS = ("_trainable_variables", "_non_trainable_variables")
 _OF_A_LAYER = frozenset({*_WEIGHTS, "_layers", "_seed_generators", "optimizer", "_metrics"})
 _METRICS = ("_metrics", "_loss_tracker", "_compile_metrics")
 _BESIDE_A_MODEL = ("_eval_epoch_iterator",)
-_CONTAINERS = frozenset({"list", "tuple", "set", "dict"})
 
 _MOST_DEPTH = 16
 _MOST_OBJECTS = 200_000
@@ -88,7 +88,7 @@ class Walk:
         if family == "leaf" or id(value) in self._seen or self._is_enough(owner):
             return
         self._seen[id(value)] = value
-        if family in _CONTAINERS:
+        if family in CONTAINERS:
             for key, item in islice(items_of(value, family), MOST_ITEMS):
                 if self.family(item) != "leaf":
                     place = None if family == "set" else key  # a set's items have no place

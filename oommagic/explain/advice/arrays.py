@@ -3,7 +3,7 @@
 import ast
 import re
 
-from oommagic.explain.advice.nodes import dotted, names_in, root_name
+from oommagic.explain.advice.nodes import called, dotted, names_in, root_name
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 
@@ -113,11 +113,6 @@ def _changes(node: ast.AST, name: str) -> bool:
         return node.arg == "out" and root_name(node.value) == name
     if not isinstance(node, ast.Call):
         return False
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func)
-    if (
-        called in _CHANGING
-        and isinstance(node.func, ast.Attribute)
-        and root_name(node.func) == name
-    ):
+    if called(node) in _CHANGING and root_name(node.func) == name:
         return True
-    return called in _CHANGING_GIVEN and any(root_name(one) == name for one in node.args)
+    return called(node) in _CHANGING_GIVEN and any(root_name(one) == name for one in node.args)

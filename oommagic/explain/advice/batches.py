@@ -1,25 +1,25 @@
 """Where a cell says how large its batches are, and another size in its place."""
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oommagic.explain.advice.arrays import reads
 from oommagic.explain.advice.nodes import argument, called, keyword
 from oommagic.explain.advice.parameters import meant, whose_parameter
 from oommagic.explain.advice.situation import Situation
+from oommagic.explain.advice.size_names import (
+    BATCHING,
+    SHAPES_OF_BATCHES,
+    SIZE_AT,
+    is_called_so,
+    meaning_of,
+)
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
 
-_CALLED_SO = re.compile(r"(?:mini_?)?batch_?(?:size)?|bs")
-"""What people call the size of a batch."""
-SIZE_AT = 2
-"""Where `fit` has it without its name: `fit(x, y, 32)`."""
 _KERASS = 32
 """What `fit` takes where nothing is said."""
 _INPUTS = ("Input", "InputLayer")
-_SHAPES_OF_BATCHES = ("batch_shape", "batch_input_shape")
 _LISTED = (ast.Tuple, ast.List)
 _BY_KEYWORD = (
     "image_dataset_from_directory",
@@ -41,6 +41,8 @@ class BatchSize:
 
     Where `fit` says none, the call.
     """
+    is_clear: bool = True
+    """Whether no data are made with the same number, beside what goes by the size of batches."""
 
     @property
     def line_number(self) -> int:
@@ -57,7 +59,7 @@ def batch_sizes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
             yield BatchSize(_KERASS, call)
     for call in cell.calls_of(*_BY_KEYWORD):
         yield from _size(cell, here, keyword(call, "batch_size"))
-    for call in cell.calls_of("batch", "padded_batch", "ragged_batch"):
+    for call in cell.calls_of(*BATCHING):
         yield from _size(cell, here, argument(call, 0, "batch_size"))
     yield from _sliced_by_hand(cell)
 
@@ -69,8 +71,23 @@ def sizes_that_ran(cell: TypedCell, here: Situation) -> tuple[BatchSize, ...]:
     return (*found, *_in_shapes(cell, here)) if found else ()
 
 
+def size_for_shapes(cell: TypedCell, here: Situation, most: int) -> int:
+    """Give the largest size that may be written: shapes of batches are fixed for all of the data.
+
+    So it divides the size that ran, as that divides the data.
+    """
+    if not any(_in_shapes(cell, here)):
+        return most
+    return next(size for size in range(most, 0, -1) if (here.batch or 0) % size == 0)
+
+
 def resized(cell: TypedCell, sizes: Sequence[BatchSize], batch: int) -> tuple[Edit, ...]:
-    """Write another size in these places, all or none; several may have it from one name."""
+    """Write another size in these places, all or none; several may have it from one name.
+
+    None for layers that go on with each sample where the batch before it has left off.
+    """
+    if _is_stateful(cell) or not all(size.is_clear for size in sizes):
+        return ()
     places = dict.fromkeys(size.written for size in sizes)
     edits = [_resized(cell, place, str(batch)) for place in places]
     return () if None in edits else tuple(edit for edit in edits if edit is not None)
@@ -80,6 +97,13 @@ def _resized(cell: TypedCell, place: ast.expr, batch: str) -> Edit | None:
     if isinstance(place, ast.Call):
         return cell.set_keyword(place, "batch_size", batch)
     return cell.replace(place, batch)
+
+
+def _is_stateful(cell: TypedCell) -> bool:
+    given = [keyword(call, "stateful") for call in cell.calls]
+    return any(
+        not isinstance(one, ast.Constant) or bool(one.value) for one in given if one is not None
+    )
 
 
 def _has_kerass(call: ast.Call, here: Situation) -> bool:
@@ -100,7 +124,7 @@ def _at_the_only_fit(cell: TypedCell, batch: int) -> Iterator[BatchSize]:
 def _in_shapes(cell: TypedCell, here: Situation) -> Iterator[BatchSize]:
     """Yield the size that ran where a model takes batches of that alone: `batch_shape=(128, 8)`."""
     for call in cell.calls:
-        shapes = [keyword(call, name) for name in _SHAPES_OF_BATCHES]
+        shapes = [keyword(call, name) for name in SHAPES_OF_BATCHES]
         first = [one.elts[0] for one in shapes if isinstance(one, _LISTED) and one.elts]
         if called(call) in _INPUTS:
             first += filter(None, [keyword(call, "batch_size")])
@@ -119,39 +143,20 @@ def _sliced_by_hand(cell: TypedCell) -> Iterator[BatchSize]:
     for node in cell.nodes:
         if isinstance(node, ast.Slice) and node.lower is not None and cell.is_repeated(node):
             named = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
-            sizes = [one for one in named if _CALLED_SO.fullmatch(one.id.lower())]
+            sizes = [one for one in named if is_called_so(one.id)]
             number = cell.number(sizes[0]) if sizes else None
             if number is not None:
-                yield BatchSize(number, cell.resolved(sizes[0]))
-
-
-def _means_more(cell: TypedCell, size: ast.expr) -> bool:
-    """Say whether a name stands for something else, too: `n` in `Dense(n)`.
-
-    Then the number is written where it is the batch's size. What is called a batch is one.
-    """
-    if not isinstance(size, ast.Name) or _CALLED_SO.fullmatch(size.id.lower()):
-        return False
-    return any(_is_of_a_class(cell, read) for read in reads(cell, size.id))
-
-
-def _is_of_a_class(cell: TypedCell, read: ast.Name) -> bool:
-    """Say whether it is given to what makes a layer or the like, but for the size of a batch."""
-    above = cell.parents[read]
-    while isinstance(above, ast.Tuple | ast.List | ast.BinOp):
-        above = cell.parents[above]
-    if isinstance(above, ast.keyword):
-        if above.arg in {"batch_size", *_SHAPES_OF_BATCHES}:
-            return False
-        above = cell.parents[above]
-    return isinstance(above, ast.Call) and called(above)[:1].isupper()
+                is_clear = meaning_of(cell, sizes[0].id) == "batches"
+                yield BatchSize(number, cell.resolved(sizes[0]), is_clear)
 
 
 def _size(cell: TypedCell, here: Situation, value: ast.expr | None) -> Iterator[BatchSize]:
     for one in () if value is None else meant(cell, value):
         number = cell.number(one)
         if number is not None:
-            yield BatchSize(number, one if _means_more(cell, one) else cell.resolved(one))
+            meaning = meaning_of(cell, one.id) if isinstance(one, ast.Name) else "batches"
+            written = one if meaning == "more" else cell.resolved(one)
+            yield BatchSize(number, written, is_clear=meaning != "unclear")
         elif isinstance(one, ast.Name) and not cell.assignments_for(one):
             # The name has its number from another cell: here it can be replaced where it is used.
             known = here.known(one)

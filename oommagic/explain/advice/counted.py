@@ -3,20 +3,25 @@
 import ast
 from collections.abc import Collection, Iterator
 
-from oommagic.explain.advice.batches import SIZE_AT
-from oommagic.explain.advice.nodes import argument, keyword
+from oommagic.explain.advice.nodes import argument, called, keyword
+from oommagic.explain.advice.situation import Situation
+from oommagic.explain.advice.size_names import BATCHING, SIZE_AT
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.recording import Named
 from oommagic.report import Edit
 
+_ASSIGNED = (ast.Assign, ast.AnnAssign)
 _NEEDS_NO_PARENTHESES = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
 
 
-def multiplied(cell: TypedCell, sizes: Collection[ast.expr], times: int) -> Iterator[Edit]:
+def multiplied(
+    cell: TypedCell, here: Situation, sizes: Collection[ast.expr], times: int
+) -> Iterator[Edit]:
     """Yield the edits by which as many samples are in so many times as many batches.
 
     `sizes` are the places that say the batch size: what is worked out of that follows by itself.
     """
-    for count in dict.fromkeys(_counts(cell, sizes)):
+    for count in dict.fromkeys(_counts(cell, here, sizes)):
         if isinstance(count, ast.UnaryOp) or _follows(cell, count, sizes):
             continue  # -1 stands for all
         if isinstance(count, ast.Constant) and type(count.value) is int:
@@ -27,13 +32,13 @@ def multiplied(cell: TypedCell, sizes: Collection[ast.expr], times: int) -> Iter
             yield cell.replace(count, f"{whole} * {times}")
 
 
-def _counts(cell: TypedCell, sizes: Collection[ast.expr]) -> Iterator[ast.expr]:
+def _counts(cell: TypedCell, here: Situation, sizes: Collection[ast.expr]) -> Iterator[ast.expr]:
     """Yield what counts batches: of an epoch, of its validation, or taken from a data set."""
     for call in cell.calls_of("fit"):
         steps, validation = keyword(call, "steps_per_epoch"), keyword(call, "validation_steps")
         if steps is not None:
             yield steps
-        if validation is not None and _is_validated_by(cell, call, sizes):
+        if validation is not None and _is_validated_by(cell, here, call, sizes):
             yield validation
     for call in cell.calls_of("take", "skip"):
         count = argument(call, 0, "count")
@@ -41,24 +46,42 @@ def _counts(cell: TypedCell, sizes: Collection[ast.expr]) -> Iterator[ast.expr]:
             yield count
 
 
-def _is_validated_by(cell: TypedCell, fit: ast.Call, sizes: Collection[ast.expr]) -> bool:
+def _is_validated_by(
+    cell: TypedCell, here: Situation, fit: ast.Call, sizes: Collection[ast.expr]
+) -> bool:
     """Say whether validation has batches of such a size: of its data, or where those are arrays."""
-    own = keyword(fit, "validation_batch_size") or argument(fit, SIZE_AT, "batch_size")
-    if own is not None or fit in sizes:
-        return fit in sizes or _is_one_of(cell, own, sizes)
     data = keyword(fit, "validation_data")
-    given = cell.assignments(data.id) if isinstance(data, ast.Name) else ()
-    return any(_is_batched_by(cell, one, sizes) for one in (data, *given) if one is not None)
+    made = [] if data is None else [data, *_making(cell, data)]
+    known = here.known(data)
+    if any(_batches_in(one) for one in made) or (known is not None and _has_batches(known)):
+        return any(_is_batched_by(cell, one, sizes) for one in made)
+    own = keyword(fit, "validation_batch_size") or argument(fit, SIZE_AT, "batch_size")
+    return fit in sizes or _is_one_of(cell, own, sizes)
+
+
+def _making(cell: TypedCell, data: ast.expr) -> Iterator[ast.stmt]:
+    """Yield the assignments by which the cell comes to some data."""
+    for name in cell.names_reached(data):
+        yield from (one for one in cell.assignments(name) if isinstance(one, _ASSIGNED))
+
+
+def _has_batches(known: Named) -> bool:
+    """Say whether data have batches of their own: a data set, or what gives batches by itself."""
+    is_of_arrays = known.kind in {"array", "tensor", "list"} or known.text in {"tuple", "dict"}
+    return not is_of_arrays
+
+
+def _batches_in(node: ast.AST) -> list[ast.expr]:
+    """List the sizes that are given there to what makes batches."""
+    made = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    given = [argument(one, 0, "") for one in made if called(one) in BATCHING]
+    given += [keyword(one, "batch_size") for one in made]
+    return [one for one in given if one is not None]
 
 
 def _is_batched_by(cell: TypedCell, node: ast.AST, sizes: Collection[ast.expr]) -> bool:
-    """Say whether a call in it is given such a size."""
-    made = (one for one in ast.walk(node) if isinstance(one, ast.Call))
-    return any(
-        _is_one_of(cell, argument(one, 0, "batch_size"), sizes)
-        or _is_one_of(cell, keyword(one, "batch_size"), sizes)
-        for one in made
-    )
+    """Say whether what makes batches there is given such a size."""
+    return any(_is_one_of(cell, one, sizes) for one in _batches_in(node))
 
 
 def _is_one_of(cell: TypedCell, size: ast.expr | None, sizes: Collection[ast.expr]) -> bool:

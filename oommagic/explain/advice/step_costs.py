@@ -73,6 +73,11 @@ def growing(here: Situation, *kinds: HoldingKind) -> tuple[Holding, ...]:
     return tuple(one for one in here.holdings if one.kind in kinds and one.shape not in weights)
 
 
+def computed_bytes(here: Situation) -> int:
+    """Say what layers compute in a step, with its gradients and what is needed meanwhile."""
+    return sum(one.bytes for one in growing(here, "activations", "gradients", "workspace"))
+
+
 def update_bytes(here: Situation) -> int:
     """Say what an optimizer's update had for itself at the peak: pieces as large as weights."""
     weights = here.shapes(*_LASTING)

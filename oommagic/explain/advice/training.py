@@ -34,15 +34,24 @@ def trains(cell: TypedCell) -> bool:
     return any(cell.calls_of("fit", "train_on_batch", "apply_gradients", "apply"))
 
 
-def is_on_model(cell: TypedCell, here: Situation, call: ast.Call) -> bool:
+def is_on_model(here: Situation, call: ast.Call) -> bool:
+    """Say whether a method is called on a Keras model: scalers and forests have the same."""
+    known = here.known(_called_on(call))
+    return known is not None and known.kind == "model"
+
+
+def may_be_on_model(cell: TypedCell, here: Situation, call: ast.Call) -> bool:
     """Say whether a method is called on what may be a Keras model: on no module, nothing else."""
-    on = call.func.value if isinstance(call.func, ast.Attribute) else None
-    known = here.known(on)
-    if on is None or known is not None:
-        return known is not None and known.kind == "model"
+    on = _called_on(call)
+    if on is None or here.known(on) is not None:
+        return is_on_model(here, call)
     given = cell.assignments(dotted(on).partition(".")[0])
     is_imported = any(isinstance(one, ast.Import | ast.ImportFrom) for one in given)
     return not is_imported and dotted(on) != "re"
+
+
+def _called_on(call: ast.Call) -> ast.expr | None:
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def strategies(cell: TypedCell, here: Situation) -> frozenset[str]:

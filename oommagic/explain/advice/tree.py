@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from oommagic.cell import parse_typed, physical_lines
 from oommagic.explain.advice.nodes import dotted, free_names, names_in, parameters, whole_number
+from oommagic.explain.names_given import given_by
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -149,7 +150,7 @@ class CellTree:
     def _assignments(self) -> Mapping[str, tuple[ast.stmt, ...]]:
         found: dict[str, dict[ast.stmt, None]] = {}
         for node in self.nodes:
-            for name in _given_by(node):
+            for name in given_by(node):
                 found.setdefault(name, {})[self.statement(node)] = None
         return {name: tuple(statements) for name, statements in found.items()}
 
@@ -166,7 +167,10 @@ class CellTree:
         )
 
     def names_reached(self, node: ast.AST) -> frozenset[str]:
-        """Give the names that a node uses, also in functions of the cell."""
+        """Give the names that a node uses, and those of which the cell makes what they stand for.
+
+        Those are what functions and classes use, and what stands in `build = partial(make, size)`.
+        """
         reached: set[str] = set()
         waiting = list(names_in(node))
         while waiting:
@@ -174,10 +178,7 @@ class CellTree:
             if name not in reached:
                 reached.add(name)
                 waiting += (
-                    used
-                    for one in self.assignments(name)
-                    if isinstance(one, ast.FunctionDef) and one.name == name
-                    for used in free_names(one)
+                    used for one in self.assignments(name) for used in _names_behind(name, one)
                 )
         return frozenset(reached)
 
@@ -281,29 +282,20 @@ def _has_as_parameter(statement: ast.stmt, name: str) -> bool:
     )
 
 
+def _names_behind(name: str, statement: ast.stmt) -> Iterable[str]:
+    """Give what a name stands for where a statement gives it a value: by the names in there."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return free_names(statement) if statement.name == name else ()
+    is_value = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.ClassDef)
+    return names_in(statement) if is_value else ()
+
+
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
     waiting = [node]
     while waiting:
         one = waiting.pop()
         yield one
         waiting.extend(reversed(list(ast.iter_child_nodes(one))))
-
-
-def _given_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that get a value by this node itself."""
-    match node:
-        case ast.Name(ctx=ast.Store()):
-            yield node.id
-        case ast.arg():
-            yield node.arg
-        case ast.alias():
-            yield node.asname or node.name.partition(".")[0]
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            yield node.name
-        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() if node.name:
-            yield node.name
-        case ast.MatchMapping() if node.rest:
-            yield node.rest
 
 
 def _part_for(name: str, target: ast.expr, value: ast.expr) -> ast.expr | None:

@@ -10,6 +10,7 @@ from oommagic.explain.advice.host_memory import DATA_CAUSES, data_saving, place_
 from oommagic.explain.advice.nodes import argument, keyword
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
+from oommagic.explain.advice.training import is_on_model
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.recording import Named
 from oommagic.units import GIB, format_bytes
@@ -74,7 +75,7 @@ class ArraysInFit(Rule):
         for call in cell.calls_of("fit"):
             given = argument(call, 0, "x")
             array = here.array(given.id) if isinstance(given, ast.Name) else None
-            if not isinstance(given, ast.Name) or array is None or not _is_of_keras(here, call):
+            if not isinstance(given, ast.Name) or array is None or not is_on_model(here, call):
                 continue
             copies = _copies(_split(cell, call))
             yield Found(
@@ -91,12 +92,6 @@ class ArraysInFit(Rule):
                 ),
                 line_number=call.lineno,
             )
-
-
-def _is_of_keras(here: Situation, call: ast.Call) -> bool:
-    """Say whether it is a model's `fit`, rather than that of a scaler."""
-    on = here.known(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return on is not None and on.kind == "model"
 
 
 def _split(cell: TypedCell, call: ast.Call) -> float:

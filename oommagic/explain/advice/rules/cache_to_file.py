@@ -3,11 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from oommagic.explain.advice.arrays import bound_to
 from oommagic.explain.advice.data_sets import given_by
 from oommagic.explain.advice.examples import data_set
 from oommagic.explain.advice.host_memory import DATA_CAUSES, data_saving, place_of_data
-from oommagic.explain.advice.nodes import names_in
+from oommagic.explain.advice.iterated import may_be_iterated_twice
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -47,8 +46,9 @@ class CacheToFile(Rule):
     safety = "same results"
     fix_safety = (
         "The same elements in the same order. While one iterator writes the file, no other may go "
-        "over the data set: where it is zipped with itself, or one is held by a name, there is no "
-        "edit; one that another cell holds fails with `AlreadyExistsError`."
+        "over the data set: where it is zipped with itself, a loop goes over it within another, "
+        "one call is given it twice, or a name holds an iterator, there is no edit; one that "
+        "another cell holds fails with `AlreadyExistsError`."
     )
     cost = "space and time on the disk"
     effort = 1.2
@@ -74,6 +74,32 @@ class CacheToFile(Rule):
         Case("ds = ds.cache()\npairs = tf.data.Dataset.zip((ds, ds))\n", _CACHED),
         Case("ds = ds.cache()\nmodel.fit(tf.data.Dataset.zip(ds, ds.skip(1)))\n", _CACHED),
         Case("ds = ds.cache()\nrows = iter(ds)\nmodel.fit(ds)\n", _CACHED),
+        Case("ds = ds.cache()\nfor a in ds:\n    for b in ds:\n        f(a, b)\n", _CACHED),
+        Case("ds = ds.cache()\npairs = [f(a, b) for a in ds for b in ds]\n", _CACHED),
+        Case("ds = ds.cache()\nfor a in ds:\n    f(a, model.evaluate(ds))\n", _CACHED),
+        Case(
+            "ds = ds.cache()\nmodel.fit(ds.repeat(), steps_per_epoch=9, validation_data=ds)\n",
+            _CACHED,
+        ),
+        Case(
+            "ds = ds.cache().batch(8)\ntrain = ds.skip(9)\nval = ds.take(9)\n"
+            "model.fit(train, validation_data=val)\n",
+            _CACHED,
+        ),
+        Case(
+            "def pairs():\n    return tf.data.Dataset.zip((ds, ds))\n"
+            "ds = ds.cache()\nmodel.fit(pairs())\n",
+            _CACHED,
+        ),
+        Case(
+            "ds = ds.cache()\nfor epoch in range(9):\n    for a in ds:\n        f(a, len(ds))\n"
+            "model.fit(ds, steps_per_epoch=len(ds), validation_data=val)\nmodel.evaluate(ds)\n",
+            _CACHED,
+            "import tempfile\n"
+            'ds = ds.cache(tempfile.mkdtemp() + "/data")\n'
+            "for epoch in range(9):\n    for a in ds:\n        f(a, len(ds))\n"
+            "model.fit(ds, steps_per_epoch=len(ds), validation_data=val)\nmodel.evaluate(ds)\n",
+        ),
         Case(
             "ds = ds.cache()\nfirst = next(iter(ds))\n",
             _CACHED,
@@ -96,7 +122,7 @@ class CacheToFile(Rule):
             if not step.kept_bytes or step.count is None:
                 continue
             total = step.kept_bytes * step.count
-            is_twice = _is_iterated_twice(cell, here, call)
+            is_twice = may_be_iterated_twice(cell, here, call)
             high = 1.05 + _OVERHEAD_BYTES / step.kept_bytes
             yield Found(
                 title="Cache into a file instead of memory",
@@ -110,19 +136,6 @@ class CacheToFile(Rule):
                 edits=() if is_twice else _into_file(cell, call),
                 line_number=call.lineno,
             )
-
-
-def _is_iterated_twice(cell: TypedCell, here: Situation, call: ast.Call) -> bool:
-    """Say whether two iterators may go over a data set of the cell at once."""
-    data_sets = {name for name, one in here.names.items() if one.kind == "dataset"}
-    data_sets.add(bound_to(cell, call))
-    held = [one for one in cell.calls_of("iter") if bound_to(cell, one)]
-    return any(
-        not data_sets.isdisjoint(names_in(given))
-        for one in (*cell.calls_of("zip"), *held)
-        if cell.start(one) > cell.end(call)
-        for given in one.args
-    )
 
 
 def _into_file(cell: TypedCell, call: ast.Call) -> tuple[Edit, ...]:

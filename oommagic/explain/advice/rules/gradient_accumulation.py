@@ -15,6 +15,7 @@ from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.step_costs import growing
 from oommagic.explain.advice.training import WrittenOptimizer, only_optimizer, strategies, trains
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.recording import Named
 from oommagic.report import Edit, Holding, PlannedBatch, Saving
 from oommagic.units import MIB, format_bytes
 
@@ -102,6 +103,11 @@ class GradientAccumulation(Rule):
         ),
         Case("model.fit(x, y, batch_size=128)\n", STEP_OF_96),
         Case(
+            "model.add(keras.layers.LSTM(32, stateful=True))\n"
+            "model.compile(keras.optimizers.Adam(), 'mse')\nmodel.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
+        ),
+        Case(
             "model.compile(keras.optimizers.Adam(), 'mse')\n"
             "train = ds.batch(128).take(len(x) // 128).repeat()\n"
             "model.fit(train, steps_per_epoch=100)  # of 128\n",
@@ -125,6 +131,22 @@ class GradientAccumulation(Rule):
             f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
             "val = other.batch(32).repeat()\n"
             "model.fit(ds.batch(64), validation_data=val, validation_steps=9)\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\nrows = other.batch(32)\n"
+            "val = rows.repeat()\n"
+            "model.fit(x, y, batch_size=128, validation_data=val, validation_steps=9)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\nrows = other.batch(32)\n"
+            "val = rows.repeat()\n"
+            "model.fit(x, y, batch_size=64, validation_data=val, validation_steps=9)\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\n"
+            "model.fit(x, y, 128, validation_data=val, validation_steps=9)\n",
+            replace(STEP_OF_96, names={**STEP_OF_96.names, "val": Named("dataset")}),
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "model.fit(x, y, 64, validation_data=val, validation_steps=9)\n",
         ),
         Case(
             "model.compile(keras.optimizers.Adam(), 'mse')\n"
@@ -270,7 +292,7 @@ def _edits(
     smaller = resized(cell, sizes, sizes[0].size // steps)
     if not optimizer or not smaller:
         return ()
-    return (*optimizer, *smaller, *multiplied(cell, {size.written for size in sizes}, steps))
+    return (*optimizer, *smaller, *multiplied(cell, here, {size.written for size in sizes}, steps))
 
 
 def _accumulating(

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from oommagic.explain.advice.arrays import numpys, reads
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import LOSSES_GROW, OUTPUTS_GROW
 from oommagic.explain.advice.graphs import is_in_graph
@@ -21,10 +22,21 @@ _LOW, _HIGH = 0.7, 1.5
 """What grew until memory ran out, or a tape ended, may have been seen in part."""
 _OTHERS = ("models", "graphs", "buffer")
 _PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
-_SEVERAL = (ast.Tuple, ast.List, ast.Dict, ast.Starred)
-_GIVING_VALUES = frozenset({"float", "int", "bool", "str", "len", "numpy", "item", "tolist"})
+_SEVERAL = (ast.Tuple, ast.List, ast.Dict, ast.Starred, ast.ListComp, ast.DictComp)
+_GIVING_VALUES = frozenset({
+    "float", "int", "bool", "str", "len", "numpy", "item", "tolist",
+    "predict", "predict_on_batch", "evaluate", "train_on_batch", "test_on_batch",
+})  # fmt: skip
+_GIVING_SEVERAL = frozenset({
+    "gradient", "jacobian", "split", "unstack", "top_k", "moments", "meshgrid", "unique",
+})  # fmt: skip
 _OF_ONE_NUMBER = replace(
     LOSSES_GROW, names={**LOSSES_GROW.names, "loss": Named("tensor", 4, "float32", ())}
+)
+_OF_PAIRS = replace(
+    OUTPUTS_GROW,
+    growths=tuple(replace(one, count_after=800) for one in OUTPUTS_GROW.growths),
+    names={**OUTPUTS_GROW.names, "outs": Named("list", count=400)},
 )
 
 
@@ -36,7 +48,8 @@ class ListKeepsTensors(Rule):
     what = (
         "Where a list was seen to grow on the device, it appends the tensor's values instead: "
         "`float(loss)` of what is known as one number, `.numpy()` of anything else. Where several "
-        "lists grow under one name, or not only tensors are appended, it is a hint."
+        "lists grow under one name, an item is several tensors or none, or a gradient may go "
+        "through the list, it is a hint."
     )
     why = (
         "A tensor stays on the device for as long as anything refers to it. A list that gets one "
@@ -77,6 +90,37 @@ class ListKeepsTensors(Rule):
         Case("for x in ds:\n    losses.append(float(step(x)))\n", LOSSES_GROW),
         Case("for x in ds:\n    outs.append((x, step(x)))\n", OUTPUTS_GROW),
         Case("outs += [step(x) for x in ds]\n", OUTPUTS_GROW),
+        Case(
+            "def step(x):\n    both = model(x), x\n    return both\n"
+            "for x in ds:\n    outs.append(step(x))\n",
+            OUTPUTS_GROW,
+        ),
+        Case(
+            "step = lambda x: (model(x), x)\n"
+            "for x in ds:\n    out = step(x)\n    outs.append(out)\n",
+            OUTPUTS_GROW,
+        ),
+        Case("for x in ds:\n    outs.append(step(x))\n", _OF_PAIRS),
+        Case("for x in ds:\n    outs.append(tape.gradient(loss, weights))\n", OUTPUTS_GROW),
+        Case("for x in ds:\n    outs.append(np.mean(step(x)))\n", OUTPUTS_GROW),
+        Case(
+            "with tf.GradientTape() as tape:\n    for x in ds:\n        outs.append(cell(x))\n"
+            "    loss = tf.reduce_mean(tf.stack(outs))\n",
+            OUTPUTS_GROW,
+        ),
+        Case(
+            "def loss_of_all(): return tf.add_n(outs)\n"
+            "with tf.GradientTape() as tape:\n    for x in ds:\n        outs.append(cell(x))\n"
+            "    loss = loss_of_all()\n",
+            OUTPUTS_GROW,
+        ),
+        Case(
+            "for x in ds:\n    with tf.GradientTape() as tape:\n        loss = step(x)\n"
+            "        outs.append(loss)\nmean = tf.reduce_mean(outs)\n",
+            OUTPUTS_GROW,
+            "for x in ds:\n    with tf.GradientTape() as tape:\n        loss = step(x)\n"
+            "        outs.append(loss.numpy())\nmean = tf.reduce_mean(outs)\n",
+        ),
     )
     is_silent = (
         Case("for x in ds:\n    losses.append(step(x))\n", STEP_OF_96),
@@ -110,7 +154,8 @@ def _found(cell: TypedCell, here: Situation, grown: Growth, owner: str) -> Found
     appends = [one for one in cell.calls_of("append") if root_name(one.func) == owner]
     edits = [_values(cell, here, call) for call in appends]
     is_one_list = len({ast.dump(call.func) for call in appends}) == 1
-    can_be_made = is_one_list and all(edits) and not _asks_for_values(cell, owner)
+    are_single = not _holds_several(here, grown, owner)
+    can_be_made = is_one_list and are_single and all(edits) and not _asks_for_values(cell, owner)
     return Found(
         title=f"Keep values in `{owner}`, not tensors",
         message=(
@@ -125,10 +170,18 @@ def _found(cell: TypedCell, here: Situation, grown: Growth, owner: str) -> Found
     )
 
 
+def _holds_several(here: Situation, grown: Growth, owner: str) -> bool:
+    """Say whether there are more tensors in a list than it has items: each has several."""
+    known = here.names.get(owner)
+    return known is not None and 0 < known.count < grown.count_after
+
+
 def _values(cell: TypedCell, here: Situation, call: ast.Call) -> Edit | None:
     """Append the values; None where that is not one tensor, or not now."""
     value = call.args[0] if len(call.args) == 1 else None
     if value is None or _is_no_tensor(cell, here, value) or is_in_graph(cell, call):
+        return None
+    if _is_recorded(cell, call):
         return None
     text, known = cell.text_of(value), here.known(value)
     if known is not None and known.shape == ():
@@ -139,12 +192,52 @@ def _values(cell: TypedCell, here: Situation, call: ast.Call) -> Edit | None:
 def _is_no_tensor(cell: TypedCell, here: Situation, value: ast.expr) -> bool:
     """Say whether it is several things, or a number of Python's or NumPy's."""
     known = here.known(value)
-    if known is not None and known.kind not in {"tensor", "variable"}:
+    if known is not None:
+        return known.kind not in {"tensor", "variable"}
+    if isinstance(value, ast.Name) and value.id in cell.counters:
         return True
-    if isinstance(value, ast.Name):
-        return value.id in cell.counters
-    is_value = isinstance(value, ast.Call) and called(value) in _GIVING_VALUES
-    return is_value or isinstance(value, (*_SEVERAL, ast.Constant, ast.JoinedStr))
+    meant = cell.resolved(value)
+    is_value = isinstance(meant, ast.Call) and called(meant) in _GIVING_VALUES
+    is_plain = isinstance(meant, ast.Constant | ast.JoinedStr)
+    return is_value or is_plain or bool(numpys(here, meant)) or _is_several(cell, meant)
+
+
+def _is_several(cell: TypedCell, value: ast.expr, within: tuple[ast.AST, ...] = ()) -> bool:
+    """Say whether a value is a tuple, a list or the like, as far as the cell tells."""
+    meant = cell.resolved(value)
+    if not isinstance(meant, ast.Call):
+        return isinstance(meant, _SEVERAL)
+    return called(meant) in _GIVING_SEVERAL or any(
+        _is_several(cell, given, (*within, function))
+        for function, given in _given_by(cell, meant)
+        if function not in within
+    )
+
+
+def _given_by(cell: TypedCell, call: ast.Call) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield what a function of the cell may give, and the function."""
+    function = cell.resolved(call.func)
+    if isinstance(function, ast.Lambda):
+        yield function, function.body
+    for one in cell.assignments(called(call)):
+        if isinstance(one, ast.FunctionDef) and one.name == called(call):
+            for node in ast.walk(one):
+                if isinstance(node, ast.Return) and node.value is not None:
+                    yield one, node.value
+
+
+def _is_recorded(cell: TypedCell, append: ast.Call) -> bool:
+    """Say whether a gradient may go through the list: its tape is open where the list is read."""
+    tapes = {above for above in cell.around(append) if _opens_tape(above)}
+    others = (one for one in reads(cell, root_name(append.func)) if append not in cell.around(one))
+    return bool(tapes) and any(
+        not tapes.isdisjoint(cell.around(one)) or cell.function_of(one) for one in others
+    )
+
+
+def _opens_tape(node: ast.AST) -> bool:
+    opened = [one.context_expr for one in node.items] if isinstance(node, ast.With) else []
+    return any(isinstance(one, ast.Call) and called(one) == "GradientTape" for one in opened)
 
 
 def _asks_for_values(cell: TypedCell, owner: str) -> bool:

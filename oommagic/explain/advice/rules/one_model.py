@@ -8,7 +8,7 @@ from textwrap import dedent
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import MODELS_GROW
 from oommagic.explain.advice.model_state import ModelState, state_of
-from oommagic.explain.advice.nodes import dotted, free_names, names_in, root_name
+from oommagic.explain.advice.nodes import dotted, free_names, root_name
 from oommagic.explain.advice.rule import Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -91,6 +91,32 @@ class OneModel(Rule):
             MODELS_GROW,
         ),
         Case(
+            "build = lambda: compiled(Dense(units))\n"
+            "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "def make():\n    return compiled(Dense(units))\nbuild = make\n"
+            "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "class Net(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.out = Dense(units)\n        self.compile('adam')\n"
+            "for units in (8, 16):\n    model = Net()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "build = functools.partial(make, config)\nfor units in (8, 16):\n"
+            "    config['units'] = units\n    model = build()\n    model.fit(x, y)\n",
+            MODELS_GROW,
+        ),
+        Case(
+            "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
+            replace(MODELS_GROW, names_in_functions=frozenset({"units"})),
+        ),
+        Case(
+            "build = functools.partial(make, 3)\n"
             "for units in (8, 16):\n    model = build()\n    model.fit(x, y)\n",
             replace(MODELS_GROW, names_in_functions=frozenset({"units"})),
         ),
@@ -191,9 +217,14 @@ def _can_be_shared(
 def _depends_on_turn(cell: TypedCell, here: Situation, loop: ast.For, build: ast.Assign) -> bool:
     """Say whether what builds the model may use what the loop changes."""
     needs, changing = cell.names_reached(build.value), set(_changing(here, loop))
-    is_made_here = all(cell.assignments(name) for name in names_in(build.value))
+    is_made_here = all(cell.assignments(name) or not _may_run(here, name) for name in needs)
     elsewhere = frozenset() if is_made_here else here.names_in_functions
     return not changing.isdisjoint(needs | elsewhere)
+
+
+def _may_run(here: Situation, name: str) -> bool:
+    """Say whether a name may stand for a function or a class of another cell."""
+    return name not in here.names or here.names[name].kind == "other"
 
 
 def _changing(here: Situation, loop: ast.For) -> Iterator[str]:

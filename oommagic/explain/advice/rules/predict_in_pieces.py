@@ -10,6 +10,7 @@ from oommagic.explain.advice.host_memory import lower_at, taken_by_line
 from oommagic.explain.advice.nodes import argument, keyword, names_in
 from oommagic.explain.advice.rule import HOST_CAUSES, Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
+from oommagic.explain.advice.training import is_on_model
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.recording import Named
 from oommagic.report import HOST, LineUsage
@@ -130,7 +131,7 @@ class PredictInPieces(Rule):
 def _whole(cell: TypedCell, here: Situation, call: ast.Call) -> _Whole | None:
     data = call.args[0] if call.args else None
     array = here.array(data.id) if isinstance(data, ast.Name) else None
-    if not _is_of_keras(here, call):
+    if not is_on_model(here, call):
         return None
     if array is None or not array.shape or not isinstance(data, ast.Name):
         return None
@@ -141,12 +142,6 @@ def _whole(cell: TypedCell, here: Situation, call: ast.Call) -> _Whole | None:
         return _Whole(call, outer, data.id)
     # Bound to one array: the model has one output.
     return _Whole(call, call, data.id) if here.array(bound_to(cell, call)) else None
-
-
-def _is_of_keras(here: Situation, call: ast.Call) -> bool:
-    """Say whether it is a model's of Keras: others predict too, and know no `verbose`."""
-    known = here.known(call.func.value) if isinstance(call.func, ast.Attribute) else None
-    return known is not None and known.kind == "model"
 
 
 def _is_of_all(call: ast.Call) -> bool:

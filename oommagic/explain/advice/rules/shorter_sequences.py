@@ -13,7 +13,7 @@ from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.step_costs import growing
 from oommagic.explain.advice.training import trains
 from oommagic.explain.advice.typed import TypedCell
-from oommagic.recording import LayerFacts
+from oommagic.recording import LayerFacts, Named
 from oommagic.report import Edit, Holding, Saving
 from oommagic.units import MIB, format_bytes
 
@@ -41,6 +41,9 @@ _WORDS = replace(
         Holding("activations", 1100 * MIB, layer="conv1d", shape=(128, 200, 64)),
         Holding("gradients", 700 * MIB, layer="conv1d", shape=(128, 200, 64)),
     ),
+)
+_WORDS_OF_200 = replace(
+    _WORDS, names={**_WORDS.names, "x": Named("array", 40 * MIB, "int32", (50_000, 200))}
 )
 _RECURRENT_NET = with_model(
     STEP_OF_96, replace(MODEL, layers=(LayerFacts("lstm_cell", "LSTMCell", MIB),))
@@ -86,6 +89,31 @@ class ShorterSequences(Rule):
             _WORDS,
             "v = L.TextVectorization(output_sequence_length=150)\n"
             "model = keras.Model(i, head(v(i)))\nmodel.fit(texts, y)\n",
+        ),
+        Case(
+            "def load():\n    return keras.utils.pad_sequences(words, maxlen=200)\n"
+            "x = load()\nx, v = x[:90], x[90:]\n"
+            "model = make(keras.Sequential([keras.Input((200,))]))\nmodel.fit(x, y)\n",
+            _WORDS_OF_200,
+            "def load():\n    return keras.utils.pad_sequences(words, maxlen=150)\n"
+            "x = load()\nx, v = x[:90], x[90:]\n"
+            "model = make(keras.Sequential([keras.Input((150,))]))\nmodel.fit(x, y)\n",
+        ),
+        Case(
+            "maxlen = 200\nx = x[:1000]\n"
+            "model = make(keras.Sequential([keras.Input((maxlen,))]))\nmodel.fit(x, y)\n",
+            _WORDS_OF_200,
+        ),
+        Case(
+            "maxlen = 200\nx = np.load('x.npy')\n"
+            "model = make(keras.Sequential([keras.Input((maxlen,))]))\nmodel.fit(x, y)\n",
+            _WORDS_OF_200,
+        ),
+        Case(
+            "maxlen = 200\n"
+            "def build(x):\n    return keras.Sequential([keras.Input((maxlen,)), x])\n"
+            "model = build(head)\nmodel.fit(x, y)\n",
+            _WORDS_OF_200,
         ),
         Case("z = keras.utils.pad_sequences(z, 200)\nmodel.fit(z, y)\n", _WORDS),
         Case("z = keras.utils.pad_sequences(z, 200)\nmodel.fit(z, y)\n", _RECURRENT_NET),
@@ -213,9 +241,26 @@ def _is_given(cell: TypedCell, here: Situation, length: int) -> bool:
     """Say whether the cell takes sequences that are of this length, or may be, from elsewhere."""
     are_texts = any(keyword(call, _OF_TEXTS) for call in cell.calls)
     given = [here.names[name] for name in cell.names & here.names.keys()
-             if not cell.assignments(name)]  # fmt: skip
+             if not _is_made_of(cell, name, length)]  # fmt: skip
     return any(
         (one.kind == "dataset" and not are_texts)
         or (one.kind in _WITH_SHAPE and length in (one.shape or ()))
         for one in given
     )
+
+
+def _is_made_of(cell: TypedCell, name: str, length: int) -> bool:
+    """Say whether the cell itself makes a value of that length: the number stands in its making."""
+    made = list(_makers(cell, name))
+    made += [
+        maker for one in made for used in cell.names_reached(one) for maker in _makers(cell, used)
+    ]
+    parts = (part for one in made for part in ast.walk(one) if isinstance(part, ast.expr))
+    return any(cell.number(part) == length for part in parts)
+
+
+def _makers(cell: TypedCell, name: str) -> Iterator[ast.stmt]:
+    for one in cell.assignments(name):
+        is_function = isinstance(one, ast.FunctionDef) and one.name == name
+        if is_function or isinstance(one, ast.Assign | ast.AnnAssign):
+            yield one

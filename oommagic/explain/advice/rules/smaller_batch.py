@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oommagic.explain.advice.batches import resized, sizes_that_ran
+from oommagic.explain.advice.batches import resized, size_for_shapes, sizes_that_ran
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.fitting import (
     batch_to_try,
@@ -35,8 +35,9 @@ class SmallerBatch(Rule):
         "Where the training step does not fit the device, it takes the largest batch that does, "
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
         "`batch`, the name that stands for it, or what is passed to the function that trains. The "
-        "`batch_shape` of a model that takes no other changes with it; where the name is a layer's "
-        "too, as in `Dense(n)`, the number stands where it is the batch's. "
+        "`batch_shape` of a model that takes no other changes with it, to a divisor, which divides "
+        "the data, too; for layers that are `stateful` it is a hint. Where the name stands for "
+        "more, as in `Dense(n)` or `np.zeros(n)`, the number stands where it is the batch's. "
         "A `fit` of arrays without a size has Keras's, 32."
     )
     why = (
@@ -96,15 +97,60 @@ class SmallerBatch(Rule):
             "model.fit(ds.batch(96))  # of N\n",
         ),
         Case(
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nmodel.fit(x, y, batch_size=BATCH)\n",
+            STEP_OF_96,
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nmodel.fit(x, y, batch_size=96)\n",
+        ),
+        Case(
+            "n = 128\ndef images():\n    return tf.image.resize(x, (n, n))\n"
+            "model.fit(images(), y, 128)\nmodel.evaluate(images(), y, n)\n",
+            STEP_OF_96,
+            "n = 128\ndef images():\n    return tf.image.resize(x, (n, n))\n"
+            "model.fit(images(), y, 96)\nmodel.evaluate(images(), y, n)\n",
+        ),
+        Case(
+            "n = 128\ndef images(rows):\n    return np.zeros((rows, 8))\n"
+            "model.fit(images(n), y, batch_size=n)\n",
+            STEP_OF_96,
+            "n = 128\ndef images(rows):\n    return np.zeros((rows, 8))\n"
+            "model.fit(images(n), y, batch_size=96)\n",
+        ),
+        Case(
+            "n = 128\ndef train(size=n):\n    for at in range(0, len(x), size):\n"
+            "        model.train_on_batch(x[at : at + size])\n"
+            "print(n, f'{len(x) // n}')\ntrain(n)\nmodel.fit(x, y, batch_size=n)\n",
+            STEP_OF_96,
+            "n = 96\ndef train(size=n):\n    for at in range(0, len(x), size):\n"
+            "        model.train_on_batch(x[at : at + size])\n"
+            "print(n, f'{len(x) // n}')\ntrain(n)\nmodel.fit(x, y, batch_size=n)\n",
+        ),
+        Case(
+            "BATCH = 128\ndef step(x):\n    noise = tf.random.normal((BATCH, 64))\n"
+            "    return gan(x, noise)\nfor x in ds.batch(BATCH):\n    step(x)\n",
+            STEP_OF_96,
+            "BATCH = 96\ndef step(x):\n    noise = tf.random.normal((BATCH, 64))\n"
+            "    return gan(x, noise)\nfor x in ds.batch(BATCH):\n    step(x)\n",
+        ),
+        Case(
+            "BATCH = 128\nx = np.random.rand(BATCH, 32)\nfor batch in ds.batch(BATCH):\n"
+            "    step(batch, tf.random.normal((BATCH, 64)))\n",
+            STEP_OF_96,
+        ),
+        Case(
             "inputs = keras.Input(batch_shape=(128, 8))\nmodel.fit(x, y, batch_size=128)\n",
             STEP_OF_96,
-            "inputs = keras.Input(batch_shape=(96, 8))\nmodel.fit(x, y, batch_size=96)\n",
+            "inputs = keras.Input(batch_shape=(64, 8))\nmodel.fit(x, y, batch_size=64)\n",
+        ),
+        Case(
+            "model.add(keras.Input(batch_shape=(128, 8, 4)))\n"
+            "model.add(keras.layers.LSTM(32, stateful=True))\nmodel.fit(x, y, batch_size=128)\n",
+            STEP_OF_96,
         ),
         Case(
             "N = 128\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
             "model.fit(x, y, batch_size=N)\n",
             STEP_OF_96,
-            "N = 96\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
+            "N = 64\nmodel.add(keras.Input(shape=(8,), batch_size=N))\n"
             "model.fit(x, y, batch_size=N)\n",
         ),
         Case(
@@ -129,6 +175,7 @@ class SmallerBatch(Rule):
         batch, fits = here.batch, batch_to_try(here)
         if not batch or not fits or fits >= batch:
             return
+        fits = size_for_shapes(cell, here, fits)
         now, then = step_at(here, batch), step_at(here, fits)
         sizes = sizes_that_ran(cell, here)
         if now is None or then is None or not sizes:
@@ -147,9 +194,10 @@ class SmallerBatch(Rule):
 def _message(here: Situation, now: PlannedBatch, then: PlannedBatch) -> str:
     limit = format_bytes(here.device_limit_bytes or 0)
     if is_planned(here, now, then):
+        largest = "largest" if then.batch == batch_to_try(here) else "largest divisor of it"
         return (
             f"A step at batch {now.batch} is expected to take {format_bytes(now.peak_bytes)}; "
-            f"{then.batch} is the largest that is expected to fit {limit}, at "
+            f"{then.batch} is the {largest} that is expected to fit {limit}, at "
             f"{format_bytes(then.peak_bytes)}."
         )
     came_to = (

@@ -7,7 +7,7 @@ from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.nodes import argument, keyword
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
-from oommagic.explain.advice.step_costs import growing
+from oommagic.explain.advice.step_costs import computed_bytes
 from oommagic.explain.advice.training import trains
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit, Saving
@@ -81,11 +81,10 @@ class SmallerInputs(Rule):
         """Find the sizes of images, and how much less a smaller one would take."""
         sizes = list(_sizes(cell))
         sides = {(cell.number(high), cell.number(wide)) for high, wide in sizes}
-        grown = growing(here, "activations", "gradients", "workspace")
-        if len(sides) != 1 or not grown or not trains(cell):
+        total = computed_bytes(here)
+        if len(sides) != 1 or not trains(cell):
             return
         high, wide = sides.pop()
-        total = sum(one.bytes for one in grown)
         if high is None or wide is None or not total:
             return
         then_high, then_wide = _smaller(here, high, wide, total)

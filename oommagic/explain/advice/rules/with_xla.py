@@ -8,7 +8,7 @@ from oommagic.explain.advice.examples import MODEL, STEP_OF_96, with_model
 from oommagic.explain.advice.nodes import dotted, keyword
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
-from oommagic.explain.advice.step_costs import growing
+from oommagic.explain.advice.step_costs import computed_bytes
 from oommagic.explain.advice.training import trains
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.recording import LayerFacts, ModelFacts
@@ -86,7 +86,7 @@ class WithXla(Rule):
         is_off = keyword(compiling[0], _ARGUMENT) is not None
         if here.is_on_gpu and not is_off:
             return
-        total = sum(one.bytes for one in growing(here, "activations", "gradients", "workspace"))
+        total = computed_bytes(here)
         measured = "on a GPU" if here.is_on_gpu else "for this net"
         yield Found(
             title="Train with XLA",
@@ -103,7 +103,7 @@ class WithXla(Rule):
 def _may_help(model: ModelFacts, here: Situation) -> bool:
     """Say whether nets like this one took less, or it is a GPU, for which Keras takes XLA."""
     kinds = {layer.kind for layer in model.layers}
-    total = sum(one.bytes for one in growing(here, "activations", "gradients", "workspace"))
+    total = computed_bytes(here)
     is_like_them = _FUSED in kinds and not kinds & _GREW_WITH
     is_most = total >= _MOST_OF_IT * here.peak(here.device)
     return model.is_compiled_by_xla is False and is_most and (is_like_them or here.is_on_gpu)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from oommagic.explain.advice.examples import MODEL, STEP_OF_96, with_model
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule, expected
 from oommagic.explain.advice.situation import Situation
-from oommagic.explain.advice.step_costs import growing
-from oommagic.explain.advice.training import is_on_model
+from oommagic.explain.advice.step_costs import computed_bytes
+from oommagic.explain.advice.training import may_be_on_model
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.recording import Named
 from oommagic.report import Edit
@@ -72,11 +72,11 @@ class Xla(Rule):
         model = next((name for name, one in here.models() if one.is_compiled_by_xla), None)
         if model is None:
             return
-        total = sum(one.bytes for one in growing(here, "activations", "gradients", "workspace"))
+        total = computed_bytes(here)
         compiling = [
             call
             for call in cell.calls_of("compile")
-            if is_on_model(cell, here, call) and (call.args or call.keywords)
+            if may_be_on_model(cell, here, call) and (call.args or call.keywords)
         ]
         where = (
             "On a CPU a compiled step has taken more than one that is not in most that was measured"

@@ -21,7 +21,7 @@ from oommagic.recording import Held, Left, NamesThen, OpRole, Tape
 from oommagic.report import Composition, Failure, HoldingKind
 from oommagic.units import KIB, MIB
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 DEVICE = "CPU:0"
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"

@@ -15,7 +15,7 @@ from oommagic.tf.dumps import DumpFolder, device_of
 from oommagic.tf.failures import failure_from_text, failure_of
 from oommagic.units import GIB, KIB, MIB
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -21,7 +21,7 @@ from oommagic.tf.looking import (
     items_of,
 )
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 BEGINNING = (
     ALLOCATION_EVENTS

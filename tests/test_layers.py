@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oommagic.recording import OpRole
 from oommagic.tf.layers import in_order, role_of
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 CALL = "StatefulPartitionedCall/"
 LOOP = "while/body/_1/while/cond/then/_191/while/cond/StatefulPartitionedCall/"

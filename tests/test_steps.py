@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from children import ARENA, Conversation, talk_to_python
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 _SETTING = """
 import copy, gc, glob, os, random, signal, tempfile, threading, time, traceback, _thread

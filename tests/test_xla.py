@@ -9,7 +9,7 @@ from children import ARENA, run_python
 
 from oommagic.tf.xla_functions import compiling_quickly
 
-pytestmark = pytest.mark.of_tensorflow
+pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
 _DEVICE = {**ARENA, "TF_CPU_BFC_MEM_LIMIT_IN_MB": "1024"}
 

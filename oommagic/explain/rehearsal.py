@@ -10,12 +10,18 @@ to give memory back. So what need not wait for that allocation goes on before it
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from oommagic.explain.bfc import Allocator
+from oommagic.explain.bfc import Allocator, rounded
 from oommagic.explain.orders import Orders
 from oommagic.explain.scaling import INHERITED, Allocation, Script, Scripts
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _NO_LIMIT = 1 << 50
+_GONE_AHEAD = INHERITED - 1
+"""Stands where an event was that came about before its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +119,9 @@ class _Run:
 
     def hold(self, allocation: Allocation) -> None:
         """Hand out what stays until a step frees it, if it is anything."""
-        size = allocation.law.at(self._batch)
-        if size > 1:
-            self._left[size].append((self._allocate(size), allocation))
+        asked = allocation.law.at(self._batch)
+        if asked > 1:
+            self._left[asked].append((self._allocate(asked), allocation))
 
     @property
     def in_use_bytes(self) -> int:
@@ -125,44 +131,45 @@ class _Run:
     def do(self, script: Script) -> tuple[int, int]:
         """Do all of it; give its peak, and the event after which that was in use."""
         reached = self.begin(script)
-        sizes = self._sizes_of(script)
         for number, address in self._live.items():
-            self._left[sizes[number]].append((address, script.allocations[number]))
+            allocation = script.allocations[number]
+            self._left[allocation.law.at(self._batch)].append((address, allocation))
         self._live = {}
         return reached
 
     def begin(self, script: Script, until: int | None = None) -> tuple[int, int]:
         """Do it up to an event; give the peak, and the event after which that was in use."""
         self._script = script
-        sizes, allocator, live = self._sizes_of(script), self._allocator, self._live
-        peak, highest = allocator.in_use_bytes, 0
-        gone_ahead: set[int] = set()
-        for number, event in enumerate(script.events[:until], start=1):
-            if number - 1 in gone_ahead:
-                continue
-            if event < 0:
-                allocator.free(live.pop(~event))
-            elif event < INHERITED:
-                address = allocator.allocate(sizes[event])
-                if address is None:
-                    address = self._waited_for(script, number - 1, gone_ahead)
-                live[event] = address
-                if allocator.in_use_bytes > peak:
-                    peak, highest = allocator.in_use_bytes, number
-            else:
+        sizes = self._sizes_of(script)
+        events: Sequence[int] = script.events[:until]
+        place, peak, highest = 0, self._allocator.in_use_bytes, 0
+        while place < len(events):
+            place, reached, after = self._allocator.play(events, sizes, self._live, place)
+            if reached > peak:
+                peak, highest = reached, after
+            if place == len(events):
+                break
+            event = events[place]
+            if event >= INHERITED:
                 self._free_left(script.inherited[event - INHERITED])
+            elif event != _GONE_AHEAD:
+                events = events if isinstance(events, list) else list(events)
+                self._live[event] = self._waited_for(script, events, place)
+                if self._allocator.in_use_bytes > peak:
+                    peak, highest = self._allocator.in_use_bytes, place + 1
+            place += 1
         return peak, highest
 
-    def _waited_for(self, script: Script, place: int, gone_ahead: set[int]) -> int:
+    def _waited_for(self, script: Script, events: list[int], place: int) -> int:
         """Let the other ops go on until there is room; one that finds none either waits too."""
         if self._orders is None:
             raise RanOutError
-        size = self._sizes_of(script)[script.events[place]]
-        stopped = set(self._orders.stopped_by(script, script.events[place]))
+        size = self._sizes_of(script)[events[place]]
+        stopped = set(self._orders.stopped_by(script, events[place]))
         waiting = 1
-        for later in range(place + 1, len(script.events)):
-            event = script.events[later]
-            if later in gone_ahead or not self._orders.goes_on(script, event, stopped):
+        for later in range(place + 1, len(events)):
+            event = events[later]
+            if event == _GONE_AHEAD or not self._orders.goes_on(script, event, stopped):
                 continue
             if not self._goes(script, event):
                 waiting += event >= 0
@@ -170,7 +177,7 @@ class _Run:
                     break
                 stopped |= self._orders.stopped_by(script, event)
                 continue
-            gone_ahead.add(later)
+            events[later] = _GONE_AHEAD
             address = self._allocator.allocate(size) if event < 0 else None
             if address is not None:
                 return address
@@ -204,7 +211,7 @@ class _Run:
 
     def _sizes_of(self, script: Script) -> list[int]:
         if id(script) not in self._sizes:
-            sizes = [allocation.law.at(self._batch) for allocation in script.allocations]
+            sizes = [rounded(allocation.law.at(self._batch)) for allocation in script.allocations]
             self._sizes[id(script)] = sizes
         return self._sizes[id(script)]
 

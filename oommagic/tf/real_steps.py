@@ -43,7 +43,8 @@ def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
     if task == "training":
         _build_for_strategy(subject, sample)
         make = subject.make_train_function
-        return _OfModel(subject, sample, make, _training_step, traced_training)
+        step_on = partial(_training_step, partial(_make_variables, subject, sample))
+        return _OfModel(subject, sample, make, step_on, traced_training)
     if task == "prediction":
         make = subject.make_predict_function
         return _OfModel(subject, sample, make, _prediction_step, _traced_prediction)
@@ -89,24 +90,33 @@ class _OfModel:
         return iterator_of(self._model, self._sample, batch, is_open=is_open)
 
 
-def _training_step(model: Any, batches: Iterator[Any]) -> Step:
+def _training_step(
+    make_variables: Callable[[], None], model: Any, batches: Iterator[Any]
+) -> Step:
     """Give a step of `fit`, whose function takes an iterator."""
 
     def step() -> object:
-        _make_slots(model)
+        make_variables()
         return model.train_function(batches)
 
     return step
 
 
-def _make_slots(model: Any) -> None:
-    """Make the optimizer's variables: a step that makes any itself is traced twice, which is slow.
+def _make_variables(model: Any, sample: Sample) -> None:
+    """Make the variables that a first step makes: one that makes any is traced twice.
 
-    A step of the user's own may train other weights than all, so that one makes them itself.
+    For a large model that takes longer than all else. A step of the user's own may train other
+    weights than all, so that one makes its variables itself.
     """
-    is_kerass = type(model).train_step.__module__ == _TRAINER
-    if is_kerass and model.built and not model.optimizer.built:
+    if type(model).train_step.__module__ != _TRAINER or not model.built:
+        return
+    if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+    metrics, outputs = getattr(model, "_compile_metrics", None), getattr(model, "outputs", None)
+    data = _as_fit_gives_it(sample.batch(1))
+    has_targets = isinstance(data, tuple) and len(data) > 1
+    if metrics is not None and not metrics.built and has_targets and outputs and len(outputs) == 1:
+        metrics.build(data[1], outputs[0])
 
 
 def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:

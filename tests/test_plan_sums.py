@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from oommagic.errors import PlanError
 from oommagic.explain.fitting import size_to_tell
+from oommagic.explain.orders import Orders
 from oommagic.explain.plan import Plan
+from oommagic.explain.rehearsal import Device, Rehearsal
+from oommagic.explain.scaling import Allocation, Law, Script, Scripts
 from oommagic.forecasts import Limit
 from oommagic.planning import proven_batch
 from oommagic.recording import CompiledSize, Held, OpRole, StepTapes, Tape, TapedStep
@@ -232,16 +235,16 @@ def test_a_compiled_step_is_not_taken_to_grow_as_slowly_as_it_began(compiled_pla
 
 
 LIMIT = Limit("the limit", 100 * MIB)
-Law = Callable[[int], int]
+BytesAt = Callable[[int], int]
 
 
-def told_of(law: Law, *sizes: int) -> StepTapes:
+def told_of(law: BytesAt, *sizes: int) -> StepTapes:
     """Give a compiled step of which XLA has told these sizes."""
     steps = [step(11, (PLAIN, law(11))) for _ in range(3)]
     return replace(tapes(*steps), compiled=tuple(CompiledSize(n, law(n)) for n in (11, *sizes)))
 
 
-def told_as_asked(law: Law) -> StepTapes:
+def told_as_asked(law: BytesAt) -> StepTapes:
     """Let XLA tell each size that is chosen to find the largest that fits."""
     told = told_of(law, 256)
     for _ in range(6):
@@ -369,3 +372,17 @@ def test_a_piece_that_was_read_at_one_size_alone_is_told_as_there() -> None:
     held = {(one.kind, one.layer): one.bytes for one in composition.holdings}
     assert held["activations", "eyes"] == pytest.approx(84 * MIB * 11 / 31, rel=0.001)
     assert sum(held.values()) == composition.total_bytes
+
+
+def test_what_filled_a_device_is_told_where_an_op_had_to_wait_for_room() -> None:
+    allocations = tuple(
+        Allocation(Law(size), op, OpRole("activations", op), ((1,), "float32"))
+        for op, size in (("first", 40 * MIB), ("second", 220 * MIB))
+    )
+    script = Script(8, allocations, (0, 1, ~0, ~1), ())  # the first is freed after the second came
+    scripts = Scripts(before=(), made=None, prepared=None, first=script, others={})
+    device = Device(240 * MIB, grows=False)
+    rehearsal = Rehearsal(scripts, 8, device, Orders({"first": (), "second": ()}, processors=2))
+    fullest = rehearsal.fullest()
+    assert rehearsal.peaks == [fullest.total_bytes]
+    assert [held.allocation.op for held in fullest.held] == ["second"]

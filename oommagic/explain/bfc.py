@@ -25,6 +25,8 @@ _TOP = 1 << 60
 # A free chunk is one number, by which chunks are in order: its size before its address.
 _SIZE = 60
 _ADDRESS = (1 << _SIZE) - 1
+_MOST = 1 << 58
+"""No device has more, and addresses stay what they are."""
 
 
 def rounded(requested_bytes: int) -> int:
@@ -48,7 +50,7 @@ class Allocator:
     def __init__(self, limit_bytes: int, *, grows: bool) -> None:
         """Begin with nothing handed out; `grows` is whether it takes its memory by regions."""
         self.in_use_bytes = 0
-        self._limit = limit_bytes // _GRAIN * _GRAIN
+        self._limit = min(limit_bytes, _MOST) // _GRAIN * _GRAIN
         self._region = min(_FIRST_REGION, self._limit) if grows else self._limit
         self._reserved = 0
         self._lowest_region_at = _TOP
@@ -73,17 +75,17 @@ class Allocator:
     def allocate(self, requested_bytes: int) -> int | None:
         """Hand out the best chunk for so many bytes."""
         live: dict[int, int] = {}
-        self.play((0,), (rounded(requested_bytes),), live)
+        self.play((0,), (rounded(requested_bytes),), live, range(1))
         return live.get(0)
 
     def free(self, address: int) -> None:
         """Take a chunk back, and join it with its free neighbours."""
-        self.play((~0,), (), {0: address})
+        self.play((~0,), (), {0: address}, range(1))
 
     def play(  # noqa: C901 (see below)
-        self, events: Sequence[int], sizes: Sequence[int], live: dict[int, int], start: int = 0
+        self, events: Sequence[int], sizes: Sequence[int], live: dict[int, int], turns: range
     ) -> Played:
-        """Allocate and free in turn, up to an event that finds no room or is neither.
+        """Allocate and free in those turns, up to an event that finds no room or is neither.
 
         An event is the number of one of the sizes, or its bitwise complement where that is freed
         again; `live` has the addresses of what is handed out, by number. A plan plays millions of
@@ -91,8 +93,8 @@ class Allocator:
         """
         free, free_from, free_to = self._free, self._free_from, self._free_to
         handed_out, in_use, last = self._sizes, self.in_use_bytes, len(sizes)
-        peak, peak_place, place = in_use, start, start
-        for place in range(start, len(events)):
+        peak, peak_place, place = in_use, turns.start, turns.start
+        for place in turns:
             event = events[place]
             if event < 0:
                 address = live.pop(~event)
@@ -131,7 +133,7 @@ class Allocator:
             insort(free, chunk)
             free_from[address] = free_to[address + size] = chunk
         else:
-            place = len(events)
+            place = turns.stop
         self.in_use_bytes = in_use
         return Played(place, peak, peak_place)
 

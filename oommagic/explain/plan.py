@@ -51,7 +51,8 @@ _LOW_PEAK_AND_HIGH = 3
 _DOUBLINGS = 20
 _FINEST = 3
 _SPARE = 0.025
-"""Of the limit: room that a rehearsal under it has to leave, beside what small ops take."""
+"""Of what the limit leaves to steps: room that a rehearsal under it has to leave, beside what small
+ops take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +317,8 @@ class Plan:
     def _spare_bytes(self, batch: int, limit_bytes: int) -> int:
         """Leave more where ops are many and small: near the limit they wait in ever new orders."""
         spare = _SPARE + self._unsure(batch) / 4
-        return round(spare * limit_bytes) + 2 * self._small_ops_bytes
+        for_steps_bytes = max(limit_bytes - self.forecast.fixed_bytes, 0)
+        return round(spare * for_steps_bytes) + 2 * self._small_ops_bytes
 
 
 def _affordable(scripts: Scripts, effort: Effort) -> Scripts:

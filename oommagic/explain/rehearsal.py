@@ -141,13 +141,15 @@ class _Run:
         """Do it up to an event; give the peak, and the event after which that was in use."""
         self._script = script
         sizes = self._sizes_of(script)
-        events: Sequence[int] = script.events[:until]
+        events: Sequence[int] = script.events
+        end = len(events) if until is None else until
         place, peak, highest = 0, self._allocator.in_use_bytes, 0
-        while place < len(events):
-            place, reached, after = self._allocator.play(events, sizes, self._live, place)
+        while place < end:
+            turns = range(place, end)
+            place, reached, after = self._allocator.play(events, sizes, self._live, turns)
             if reached > peak:
                 peak, highest = reached, after
-            if place == len(events):
+            if place == end:
                 break
             event = events[place]
             if event >= INHERITED:

@@ -31,7 +31,7 @@ _TELLING_S = 9.0
 _SAME = 0.001
 """What is closed asks for a few bytes more or less than what is open."""
 _ON_LINE = 0.01
-"""So far from the line between two others a size may lie: what differs, differs by more."""
+"""Of what its samples add, so far from the line between two others a size may lie."""
 _FEWEST = 2
 """One size does not tell how the one allocation grows."""
 _MOST_WANTED = 6
@@ -102,10 +102,13 @@ class CompiledSizes:
         while self._is_traced_open(ran) and len(self.known) < _FEWEST:
             told = {size.batch: size.temporary_bytes for size in (piece, *self.known.values())}
             if not self._ask(step_sizes.size_to_tell(told, 0)):
-                return None
-        others = sorted((size.batch, size.temporary_bytes) for size in self.known.values())
-        there = Curve(tuple(others)).on_line(ran.batch) if others else 0.0
-        return piece if abs(there - piece.temporary_bytes) <= _ON_LINE * there else None
+                break
+        known = sorted((size.batch, size.temporary_bytes) for size in self.known.values())
+        if len(known) < _FEWEST:
+            return None
+        off = abs(Curve(tuple(known)).on_line(ran.batch) - piece.temporary_bytes)
+        (few, least), *_, (many, most) = known
+        return piece if off <= _ON_LINE * (most - least) / (many - few) * ran.batch else None
 
     def _first_told(self, ran: TapedStep) -> CompiledSize | None:
         """Tell the size that ran, in the way in which XLA tells what its tape shows."""
@@ -148,11 +151,8 @@ class CompiledSizes:
 
 def _is_on_tape(told: CompiledSize, step: TapedStep) -> bool:
     """Say whether the step asked for such a piece."""
-    return any(_is_same(size, told) for size in step.tape.requested_bytes)
-
-
-def _is_same(size: int, told: CompiledSize) -> bool:
-    return abs(size - told.temporary_bytes) <= _SAME * told.temporary_bytes
+    most_off = _SAME * told.temporary_bytes
+    return any(abs(size - told.temporary_bytes) <= most_off for size in step.tape.requested_bytes)
 
 
 def _added_bytes(step: TapedStep) -> int:

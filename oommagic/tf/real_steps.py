@@ -14,6 +14,8 @@ Step = Callable[[], object]
 
 _FUNCTIONAL = "keras.src.models.functional"
 _TRAINER = "keras.src.backend.tensorflow.trainer"
+_SOME = 2
+"""A batch that no metric takes for a single label."""
 _MANY_VARIABLES = 150
 _FLOAT_BYTES = 4
 
@@ -43,7 +45,7 @@ def steps_of(subject: Any, sample: Sample, task: Task) -> Steps:
     if task == "training":
         _build_for_strategy(subject, sample)
         make = subject.make_train_function
-        step_on = partial(_training_step, partial(_make_variables, subject, sample))
+        step_on = partial(_training_step, sample)
         return _OfModel(subject, sample, make, step_on, traced_training)
     if task == "prediction":
         make = subject.make_predict_function
@@ -90,13 +92,13 @@ class _OfModel:
         return iterator_of(self._model, self._sample, batch, is_open=is_open)
 
 
-def _training_step(
-    make_variables: Callable[[], None], model: Any, batches: Iterator[Any]
-) -> Step:
+def _training_step(sample: Sample, model: Any, batches: Iterator[Any]) -> Step:
     """Give a step of `fit`, whose function takes an iterator."""
 
     def step() -> object:
-        make_variables()
+        # A step of the user's own may train other weights: it makes its variables itself.
+        if type(model).train_step.__module__ == _TRAINER and model.built:
+            _make_variables(model, sample)
         return model.train_function(batches)
 
     return step
@@ -105,18 +107,16 @@ def _training_step(
 def _make_variables(model: Any, sample: Sample) -> None:
     """Make the variables that a first step makes: one that makes any is traced twice.
 
-    For a large model that takes longer than all else. A step of the user's own may train other
-    weights than all, so that one makes its variables itself.
+    For a large model that takes longer than all else.
     """
-    if type(model).train_step.__module__ != _TRAINER or not model.built:
-        return
     if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-    metrics, outputs = getattr(model, "_compile_metrics", None), getattr(model, "outputs", None)
-    data = _as_fit_gives_it(sample.batch(1))
-    has_targets = isinstance(data, tuple) and len(data) > 1
-    if metrics is not None and not metrics.built and has_targets and outputs and len(outputs) == 1:
-        metrics.build(data[1], outputs[0])
+        model.optimizer.build(model.trainable_weights)
+    metrics, functional = getattr(model, "_compile_metrics", None), _functional(model)
+    if metrics is None or metrics.built or functional is None or len(functional.outputs) != 1:
+        return
+    data = _as_fit_gives_it(sample.batch(_SOME))
+    if isinstance(data, tuple) and len(data) > 1 and len(functional.outputs[0].shape) > 1:
+        metrics.build(data[1], functional.outputs[0])
 
 
 def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:
@@ -213,10 +213,15 @@ def given_out_bytes(model: Any) -> int:
     """Add up what the layers give out for one sample; 0 where Keras does not know beforehand."""
     if isinstance(model, StepsInGraphs):
         return model.given_out_bytes
+    functional = _functional(model)
+    return 0 if functional is None else sum(map(_given_out_bytes, functional.operations))
+
+
+def _functional(model: Any) -> Any | None:
+    """Give the graph of layers that a model is, or that a sequential one is made of."""
     functional = getattr(model, "_functional", None) or model
     kind = getattr(sys.modules.get(_FUNCTIONAL), "Functional", None)
-    known = functional.operations if kind is not None and isinstance(functional, kind) else ()
-    return sum(map(_given_out_bytes, known))
+    return functional if kind is not None and isinstance(functional, kind) else None
 
 
 def _given_out_bytes(operation: Any) -> int:

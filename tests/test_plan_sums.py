@@ -255,7 +255,7 @@ def told_as_asked(law: BytesAt) -> StepTapes:
     return told
 
 
-def bending(bend: int) -> Law:
+def bending(bend: int) -> BytesAt:
     """Take little more for each sample up to a batch size, and much for each beyond."""
     return lambda batch: 20 * MIB + batch * 20_000 + max(batch - bend, 0) * 400_000
 

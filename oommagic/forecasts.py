@@ -68,12 +68,17 @@ def largest(rows: Rows, limit: Limit) -> int:
     """Give the largest batch that is known to fit, or expected to; 0 if none is."""
     if limit.max_batch is not None:
         return max(0, limit.max_batch)
-    places = [place for place, row in enumerate(rows) if row.high_bytes <= limit.bytes]
-    if not places:
+    fitting = fitting_rows(rows, limit.bytes)
+    if not fitting:
         return 0
-    if places[-1] == len(rows) - 1:
+    if fitting == len(rows):
         return rows[-1].batch
-    return _last_below(rows[places[-1]], rows[places[-1] + 1], limit.bytes)
+    return _last_below(rows[fitting - 1], rows[fitting], limit.bytes)
+
+
+def fitting_rows(rows: Rows, most_bytes: int) -> int:
+    """Count the rows up to the first that may take more; a larger one may fit by luck."""
+    return next((n for n, row in enumerate(rows) if row.high_bytes > most_bytes), len(rows))
 
 
 def _batch(row: PlannedBatch) -> int:

@@ -14,7 +14,7 @@ from oommagic.curve import Curve
 from oommagic.explain.orders import Orders
 from oommagic.explain.rehearsal import Device, RanOutError, Rehearsal
 from oommagic.explain.scaling import Scripts, at_worst, on_lines, scripts_of
-from oommagic.forecasts import Rows
+from oommagic.forecasts import Rows, fitting_rows
 from oommagic.recording import StepTapes
 
 _SURELY = 0.75
@@ -69,7 +69,7 @@ class FitOfRacing:
     def largest(self, limit_bytes: int, rows: Rows) -> int:
         """Go up from what surely fits to the first row that does not, and look before that."""
         fits = partial(self._fits, limit_bytes)
-        sure = sum(row.high_bytes <= _SURELY * limit_bytes for row in rows)
+        sure = fitting_rows(rows, round(_SURELY * limit_bytes))
         unfit = (row.batch for row in rows[sure:] if not fits(row.batch))
         too_large = next(unfit, rows[-1].batch + 1)
         for row in reversed(rows):

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import cycle
 from math import ceil, log2
 from statistics import median
 
@@ -24,7 +24,7 @@ from oommagic.explain.fitting import FitOfOnePiece, FitOfRacing, Room, size_to_t
 from oommagic.explain.orders import Orders
 from oommagic.explain.rehearsal import Device, Fullest, RanOutError, Rehearsal
 from oommagic.explain.scaling import Scripts, at_edge, scripts_of
-from oommagic.forecasts import Limit, Rows, planned
+from oommagic.forecasts import Limit, Rows, fitting_rows, planned
 from oommagic.recording import CompiledSize, StepTapes
 from oommagic.report import BatchTrial, Composition, Forecast, Holding, HoldingKind, PlannedBatch
 from oommagic.units import GIB, MIB, format_bytes
@@ -98,6 +98,7 @@ class Plan:
         """
         self._effort = effort
         self._scripts = _affordable(scripts_of(tapes), effort)
+        self._otherwise = self._scripts.begun_otherwise()
         self._fineness = _fineness(self._scripts, effort)
         self._orders_of_a_row = _orders_of_a_row(self._scripts, effort, self._fineness)
         self._near = self._scripts
@@ -113,7 +114,7 @@ class Plan:
         self._told = {size.batch for size in tapes.compiled}
         self._small_ops_bytes = _EACH_EVENT_BYTES * _events_of_a_step(tapes)
         self._here, self._tight_here = Device(grows=self._grows), range(0)
-        rows = tuple(_never_less(self._rows()))
+        rows = tuple(self._rows())
         fixed_bytes = self._rehearsed(1, self._scripts).settled_bytes
         self.forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
@@ -121,16 +122,16 @@ class Plan:
 
     def _fit_into(self, limit: Limit) -> None:
         """Find the largest batch that fits, and tell what all up to it take on that device."""
-        rows = list(self.forecast.rows)
+        rows = {row.batch: row for row in self.forecast.rows}
         largest = self._largest(limit.bytes)
-        roomy = max((row.batch for row in rows if row.high_bytes <= limit.bytes), default=0)
+        roomy = list(rows)[: fitting_rows(self.forecast.rows, limit.bytes)]
         self._here = Device(limit.bytes, grows=self._grows)
-        self._tight_here = range(min(roomy, largest - 1) + 1, largest + 1)
-        tight = [row.batch for row in rows if row.batch in self._tight_here]
-        rows += [self._rehearsed_row(batch) for batch in {*tight, largest} if batch]
+        self._tight_here = range(min(max(roomy, default=0), largest - 1) + 1, largest + 1)
+        tight = [batch for batch in rows if batch in self._tight_here]
+        rows |= {batch: self._rehearsed_row(batch) for batch in {*tight, largest} if batch}
         self.forecast = replace(
             self.forecast,
-            rows=tuple(_never_less(rows)),
+            rows=tuple(rows[batch] for batch in sorted(rows)),
             limit_bytes=limit.bytes,
             limit_source=limit.name,
             max_batch=largest,
@@ -254,23 +255,26 @@ class Plan:
         first, *peaks = rehearsal.peaks
         least = first if self._scripts.is_first_alike(batch) or not peaks else 0
         as_ran = _of_a_run([*peaks, least] if least else peaks, _EVEN)
-        near = self._in_orders(rehearsal, self._scripts.nearest(batch), least)
+        begun = rehearsal, self._rehearsed(batch, self._otherwise)
+        near = self._in_orders(begun, self._scripts.nearest(batch), least)
         # The order that really came about counts for two.
         peak, reached = int(median([as_ran, as_ran, *near])), [as_ran, *near]
         alike = self._scripts.alike(batch)
         if len(alike.others) > 1:  # else these runs are those of the nearest size
-            reached += self._in_orders(rehearsal, alike, least)
+            reached += self._in_orders(begun, alike, least)
         added_bytes = peak - rehearsal.settled_bytes
         beside_bytes = self._beside_bytes(batch, added_bytes, max(reached) - min(reached))
         low = min(reached) - _BELOW * added_bytes - beside_bytes
         high = max(reached) + _ABOVE * added_bytes + beside_bytes
         return max(round(low), 0), peak, round(high)
 
-    def _in_orders(self, rehearsal: Rehearsal, scripts: Scripts, least: int) -> list[int]:
+    def _in_orders(
+        self, begun: tuple[Rehearsal, Rehearsal], scripts: Scripts, least: int
+    ) -> list[int]:
         """Give the peaks of runs with steps in other orders, none of which is below the least."""
         count = self._orders_of_a_row
         runs = scripts.in_runs(count, _RUN_STEPS - 1) if count else ()
-        return [max(self._highest(rehearsal, run), least) for run in runs]
+        return [max(self._highest(one, run), least) for one, run in zip(cycle(begun), runs)]
 
     def _highest(self, rehearsal: Rehearsal, run: Scripts) -> int:
         """Give the peak of a run; one that does not fit takes all that there is."""
@@ -312,7 +316,10 @@ class Plan:
         return fit.largest(limit_bytes, self.forecast.rows)
 
     def _in_runs(self, scripts: Scripts) -> tuple[Scripts, ...]:
-        return scripts.in_runs(self._effort.runs, _RUN_STEPS)
+        """Make runs of steps in other orders, of which every other one begins otherwise, too."""
+        runs = scripts.in_runs(self._effort.runs, _RUN_STEPS)
+        otherwise = scripts.begun_otherwise().in_runs(self._effort.runs, _RUN_STEPS)
+        return tuple(pair[n % 2] for n, pair in enumerate(zip(runs, otherwise, strict=True)))
 
     def _spare_bytes(self, batch: int, limit_bytes: int) -> int:
         """Leave more where ops are many and small: near the limit they wait in ever new orders."""
@@ -359,23 +366,6 @@ def _batches(fineness: int) -> Iterator[int]:
         yield from (size << doubling for size in range(1 << fineness, 2 << fineness))
 
 
-def _never_less(rows: Iterable[PlannedBatch]) -> Iterator[PlannedBatch]:
-    """Order them, each size once; where one takes less than a smaller one, it may not."""
-    by_batch = {row.batch: row for row in rows}
-    return accumulate((by_batch[batch] for batch in sorted(by_batch)), _no_less)
-
-
-def _no_less(below: PlannedBatch, row: PlannedBatch) -> PlannedBatch:
-    """Let a size take what a smaller one takes: which chunks fit is luck that no one plans on."""
-    if row.peak_bytes < below.peak_bytes:
-        row = replace(row, peak_bytes=below.peak_bytes, kinds=below.kinds)
-    return replace(
-        row,
-        low_bytes=max(row.low_bytes, below.low_bytes),
-        high_bytes=max(row.high_bytes, below.high_bytes),
-    )
-
-
 def _events_of_a_step(tapes: StepTapes) -> int:
     """Count what a step allocates and frees, small pieces too; the first of a size does more."""
     return min(len(step.tape.bytes) for step in tapes.steps)
@@ -389,8 +379,10 @@ def _of_a_run(peaks: list[int], likely: float) -> int:
 
 def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:
     ran = tuple(sorted({step.batch for step in tapes.steps}))
-    before, last = rows[-2:]
-    sample = max((last.peak_bytes - before.peak_bytes) // (last.batch - before.batch), 0)
+    last = rows[-1]
+    half = next((row for row in reversed(rows) if 2 * row.batch <= last.batch), rows[0])
+    added = last.peak_bytes - half.peak_bytes
+    sample = max(added // max(last.batch - half.batch, 1), 0)
     return Forecast(
         title=tapes.title,
         task=tapes.task,

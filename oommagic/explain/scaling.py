@@ -102,6 +102,12 @@ class Script:
     inherited: tuple[Allocation, ...]
     """What earlier tapes had left and this one frees."""
 
+    def of_what_stays(self) -> "Script":
+        """Leave out what it frees again itself."""
+        freed = {~event for event in self.events if event < 0}
+        staying = (event for event in self.events if event >= 0 and event not in freed)
+        return replace(self, events=tuple(staying))
+
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
@@ -126,6 +132,13 @@ class Scripts:
         Ops race, and at other sizes they race otherwise; some even choose other algorithms.
         """
         return (self.first, *self.others.get(self._nearest(batch), ()))
+
+    def begun_otherwise(self) -> "Scripts":
+        """Let another step than the recorded first be the first one, which decides what lies where.
+
+        Only what the recorded one leaves is made beforehand.
+        """
+        return replace(self, first=self.first.of_what_stays()) if self.others else self
 
     def nearest(self, batch: int) -> "Scripts":
         """Leave out all but the first step of all, and those that ran nearest to a size."""

@@ -77,9 +77,9 @@ export function fitOf(row, limit, trials) {
 
 export function largest(rows, limit) {
   if (limit.max_batch !== null) return Math.max(0, limit.max_batch);
-  const place = rows.findLastIndex((row) => row.high <= limit.bytes);
-  if (place < 0) return 0;
-  return place === rows.length - 1 ? rows[place].batch : lastBelow(rows, place, limit.bytes);
+  const tooLarge = rows.findIndex((row) => row.high > limit.bytes); // a larger one fits by luck
+  if (tooLarge < 0) return rows.at(-1).batch;
+  return tooLarge === 0 ? 0 : lastBelow(rows, tooLarge - 1, limit.bytes);
 }
 
 function lastBelow(rows, place, most) {

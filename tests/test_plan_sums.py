@@ -384,3 +384,22 @@ def test_what_filled_a_device_is_told_where_an_op_had_to_wait_for_room() -> None
     fullest = rehearsal.fullest()
     assert rehearsal.peaks == [fullest.total_bytes]
     assert [held.allocation.op for held in fullest.held] == ["second"]
+
+
+def test_a_run_may_begin_with_another_step_beside_what_the_first_one_left() -> None:
+    allocations = tuple(
+        Allocation(Law(size), op, OpRole(kind), ((1,), "float32"))
+        for op, size, kind in (
+            ("slots", 4 * MIB, "optimizer slots"),
+            ("scratch", 60 * MIB, "workspace"),
+            ("layer", 8 * MIB, "activations"),
+        )
+    )
+    first = Script(8, allocations, (0, 1, ~1, 2, ~2), ())
+    other = Script(8, allocations[2:], (0, ~0), ())
+    scripts = Scripts(before=(), made=None, prepared=None, first=first, others={8: (other,)})
+    device = Device(100 * MIB, grows=False)
+    assert max(Rehearsal(scripts, 8, device).peaks) == 64 * MIB
+    otherwise = Rehearsal(scripts.begun_otherwise(), 8, device)
+    assert otherwise.settled_bytes == 4 * MIB
+    assert max(otherwise.peaks) == 12 * MIB

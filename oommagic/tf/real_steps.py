@@ -107,16 +107,31 @@ def _training_step(sample: Sample, model: Any, batches: Iterator[Any]) -> Step:
 def _make_variables(model: Any, sample: Sample) -> None:
     """Make the variables that a first step makes: one that makes any is traced twice.
 
-    For a large model that takes longer than all else.
+    For a large model that takes longer than all else. A function makes them, as that step would:
+    TensorFlow then gives all of them their first values at once.
     """
+    import tensorflow as tf
+
+    builds = tuple(_builds(model, sample))
+
+    def make() -> None:
+        for build in builds:
+            build()
+
+    if builds:
+        tf.function(make, autograph=False)()
+
+
+def _builds(model: Any, sample: Sample) -> Iterator[Callable[[], object]]:
+    """Give what makes an optimizer's variables and the metrics', where they are not made yet."""
     if not model.optimizer.built:
-        model.optimizer.build(model.trainable_weights)
+        yield partial(model.optimizer.build, model.trainable_weights)
     metrics, functional = getattr(model, "_compile_metrics", None), _functional(model)
     if metrics is None or metrics.built or functional is None or len(functional.outputs) != 1:
         return
     data = _as_fit_gives_it(sample.batch(_SOME))
     if isinstance(data, tuple) and len(data) > 1 and len(functional.outputs[0].shape) > 1:
-        metrics.build(data[1], functional.outputs[0])
+        yield partial(metrics.build, data[1], functional.outputs[0])
 
 
 def _prediction_step(model: Any, batches: Iterator[Any]) -> Step:

@@ -97,3 +97,53 @@ def test_a_size_that_has_to_divide_the_old_one_is_not_called_the_largest() -> No
     )
     assert "96 is the largest that is expected to fit" in free
     assert "64 is the largest divisor of it that is expected to fit" in fixed
+
+
+def becomes(rule: Rule, cell: str, here: Situation) -> str:
+    """Give the cell as the rule would have it; as it is, where that is a hint."""
+    (found,) = findings_of(TypedCell(cell), here, [rule])
+    return found.fix.source if found.fix is not None else cell
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        "for fold in range(5):\n    part = x[:n]\n",
+        "for fold in range(5):\n    part = x[BATCH : 2 * BATCH]\n",
+        "for step, x in enumerate(ds):\n    if step == n:\n        break\n",
+        "x = x[x > n]\n",
+        "x = x / BATCH\n",
+        "def load(rows=BATCH):\n    return np.random.rand(rows, 8)\nx = load()\n",
+        "def build():\n    return keras.layers.Dense(BATCH)\nmodel = build()\n",
+    ],
+)
+def test_what_is_done_with_a_number_beside_batches_is_done_with_the_same_number(uses: str) -> None:
+    name = "BATCH" if "BATCH" in uses else "n"
+    cell = f"{name} = 128\n{uses}model.fit(x, y, batch_size={name})\n"
+    assert f"{name} = 128" in becomes(SmallerBatch(), cell, STEP_OF_96)
+
+
+def test_a_function_that_is_no_step_may_make_data_as_large_as_a_batch() -> None:
+    load = "BATCH = 128\ndef load():\n    return np.random.rand(BATCH, 32)\n{}\n"
+    fit = "model.fit(x, y, batch_size=BATCH)\n"
+    once, each_time = (
+        load.format(call) + fit for call in ("x = load()", "for x in ds:\n    step(load())")
+    )
+    assert becomes(SmallerBatch(), once, STEP_OF_96) == once
+    assert "BATCH = 96" in becomes(SmallerBatch(), each_time, STEP_OF_96)
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        "steps = len(x) // BATCH\n",
+        "steps = int(np.ceil(rows / BATCH))\n",
+        "if x.shape[0] < BATCH:\n    raise ValueError\n",
+        "for i in range(9):\n    step(x[i * BATCH : (i + 1) * BATCH])\n",
+        "class Gan(keras.Model):\n    def train_step(self, x):\n        z = noise((BATCH, 8))\n",
+        "@tf.function\ndef step(x):\n    z = noise((BATCH, 8))\n",
+    ],
+)
+def test_what_follows_from_the_size_of_batches_follows_a_smaller_one(uses: str) -> None:
+    cell = f"BATCH = 128\n{uses}model.fit(x, y, batch_size=BATCH)\n"
+    assert becomes(SmallerBatch(), cell, STEP_OF_96) == cell.replace("128", "96")

@@ -90,9 +90,7 @@ class _OfModel:
         return iterator_of(self._model, self._sample, batch, is_open=is_open)
 
 
-def _training_step(
-    make_variables: Callable[[], None], model: Any, batches: Iterator[Any]
-) -> Step:
+def _training_step(make_variables: Callable[[], None], model: Any, batches: Iterator[Any]) -> Step:
     """Give a step of `fit`, whose function takes an iterator."""
 
     def step() -> object:

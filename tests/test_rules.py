@@ -7,8 +7,10 @@ import pytest
 from oommagic.cell import parse_typed
 from oommagic.explain.advice.engine import findings_of
 from oommagic.explain.advice.examples import STEP_OF_96
+from oommagic.explain.advice.examples_of_causes import OUTPUTS_GROW
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.rules import RULES
+from oommagic.explain.advice.rules.list_keeps_tensors import ListKeepsTensors
 from oommagic.explain.advice.rules.smaller_batch import SmallerBatch
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
@@ -147,3 +149,44 @@ def test_a_function_that_is_no_step_may_make_data_as_large_as_a_batch() -> None:
 def test_what_follows_from_the_size_of_batches_follows_a_smaller_one(uses: str) -> None:
     cell = f"BATCH = 128\n{uses}model.fit(x, y, batch_size=BATCH)\n"
     assert becomes(SmallerBatch(), cell, STEP_OF_96) == cell.replace("128", "96")
+
+
+_STACKED = "with tf.GradientTape() as tape:\n    for x in ds:\n        step(x)\n    tf.stack({})\n"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "def step(x):\n    outs.append(cell(x))\n" + _STACKED.format("outs"),
+        "kept = outs\ndef step(x):\n    outs.append(cell(x))\n" + _STACKED.format("kept"),
+        "outs = kept = []\nfor x in ds:\n    outs.append(cell(x))\n" + _STACKED.format("kept"),
+        "for x in ds:\n    outs.append(cell(x))\nlast = outs[-1]\nprint(last.numpy())\n",
+    ],
+)
+def test_a_list_keeps_its_tensors_where_a_gradient_may_go_through_another_function_or_name(
+    cell: str,
+) -> None:
+    assert becomes(ListKeepsTensors(), cell, OUTPUTS_GROW) == cell
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "for x in ds:\n    outs.append((x, step(x)) if keep else step(x))\n",
+        "for x in ds:\n    outs.append(keep and step(x) or 0.0)\n",
+        "async def step(x):\n    return x, 1\nfor x in ds:\n    outs.append(await step(x))\n",
+        "def step(x):\n    return (x, 1) if keep else x\nfor x in ds:\n    outs.append(step(x))\n",
+        "for x in ds:\n    out = (out, x) if keep else x\n    outs.append(out)\n",
+    ],
+)
+def test_what_may_be_several_things_is_not_asked_for_its_values(cell: str) -> None:
+    assert becomes(ListKeepsTensors(), cell, OUTPUTS_GROW) == cell
+
+
+def test_a_function_with_its_own_tape_appends_values_where_the_list_is_read_outside() -> None:
+    cell = (
+        "def step(x):\n    with tf.GradientTape() as tape:\n        loss = model(x)\n"
+        "        outs.append(loss)\nfor x in ds:\n    step(x)\nprint(sum(outs))\n"
+    )
+    changed = becomes(ListKeepsTensors(), cell, OUTPUTS_GROW)
+    assert changed == cell.replace("append(loss)", "append(loss.numpy())")

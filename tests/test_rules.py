@@ -1,6 +1,7 @@
 """Each rule of the advice: its cases, and that it can't do harm."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,10 +11,12 @@ from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import OUTPUTS_GROW
 from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.rules import RULES
+from oommagic.explain.advice.rules.cache_to_file import CacheToFile
 from oommagic.explain.advice.rules.list_keeps_tensors import ListKeepsTensors
 from oommagic.explain.advice.rules.smaller_batch import SmallerBatch
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.recording import Named
 from oommagic.report import Edit
 
 SPEAKS = [(rule, case) for rule in RULES for case in rule.speaks]
@@ -190,3 +193,32 @@ def test_a_function_with_its_own_tape_appends_values_where_the_list_is_read_outs
     )
     changed = becomes(ListKeepsTensors(), cell, OUTPUTS_GROW)
     assert changed == cell.replace("append(loss)", "append(loss.numpy())")
+
+
+_WITH_A_LIST = replace(
+    CacheToFile.speaks[0].here,
+    names={**CacheToFile.speaks[0].here.names, "parts": Named("list", count=2)},
+)
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        "parts = [ds.take(9), ds.skip(9)]\nmodel.fit(parts[0], validation_data=parts[1])\n",
+        (
+            "class Told(keras.callbacks.Callback):\n    def on_batch_end(self, batch, logs=None):\n"
+            "        self.model.evaluate(ds)\nmodel.fit(ds, callbacks=[Told()])\n"
+        ),
+        "def told():\n    return model.evaluate(ds)\nfor x in ds:\n    f(x, told())\n",
+    ],
+)
+def test_a_cache_stays_in_memory_where_a_list_or_a_function_may_go_over_it_meanwhile(
+    uses: str,
+) -> None:
+    cell = f"ds = ds.cache()\n{uses}"
+    assert becomes(CacheToFile(), cell, _WITH_A_LIST) == cell
+
+
+def test_a_cache_goes_into_a_file_though_a_function_has_the_same_name_for_its_own() -> None:
+    cell = "ds = ds.cache()\ndef train(ds):\n    for x in ds:\n        step(x)\ntrain(ds)\n"
+    assert "mkdtemp" in becomes(CacheToFile(), cell, _WITH_A_LIST)

@@ -9,7 +9,6 @@ from oommagic.explain.advice.size_names import BATCHING, SIZE_AT
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.report import Edit
 
-_ASSIGNED = (ast.Assign, ast.AnnAssign)
 _NEEDS_NO_PARENTHESES = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
 
 
@@ -51,17 +50,11 @@ def _is_validated_by(
     """Say whether validation has batches of such a size: of its data, or where those are arrays."""
     data = keyword(fit, "validation_data")
     if data is not None and not _is_of_arrays(cell, here, data):
-        made = [data, *_making(cell, data)]
+        made = [data, *(one for name in cell.names_reached(data) for one in cell.makers(name))]
         if here.known(data) is not None or any(_batches_in(one) for one in made):
             return any(_is_batched_by(cell, one, sizes) for one in made)
     own = keyword(fit, "validation_batch_size") or argument(fit, SIZE_AT, "batch_size")
     return fit in sizes or _is_one_of(cell, own, sizes)
-
-
-def _making(cell: TypedCell, data: ast.expr) -> Iterator[ast.stmt]:
-    """Yield the assignments by which the cell comes to some data."""
-    for name in cell.names_reached(data):
-        yield from (one for one in cell.assignments(name) if isinstance(one, _ASSIGNED))
 
 
 def _is_of_arrays(cell: TypedCell, here: Situation, data: ast.expr) -> bool:

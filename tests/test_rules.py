@@ -219,6 +219,15 @@ def test_a_cache_stays_in_memory_where_a_list_or_a_function_may_go_over_it_meanw
     assert becomes(CacheToFile(), cell, _WITH_A_LIST) == cell
 
 
-def test_a_cache_goes_into_a_file_though_a_function_has_the_same_name_for_its_own() -> None:
-    cell = "ds = ds.cache()\ndef train(ds):\n    for x in ds:\n        step(x)\ntrain(ds)\n"
+@pytest.mark.parametrize(
+    "uses",
+    [
+        "def train(ds):\n    for x in ds:\n        step(x)\ntrain(ds)\n",
+        "told = model.fit(ds)\nplt.plot(told.history['loss'], told.history['val_loss'])\n",
+    ],
+)
+def test_a_cache_goes_into_a_file_where_a_function_has_its_own_name_or_a_fit_is_plotted(
+    uses: str,
+) -> None:
+    cell = f"ds = ds.cache()\n{uses}"
     assert "mkdtemp" in becomes(CacheToFile(), cell, _WITH_A_LIST)

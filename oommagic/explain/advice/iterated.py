@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from oommagic.explain.advice.arrays import bound_to, reads
-from oommagic.explain.advice.nodes import dotted, names_in
+from oommagic.explain.advice.nodes import called, dotted, names_in
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
 from oommagic.explain.names_given import given_by
@@ -12,7 +12,8 @@ from oommagic.recording import Named
 
 _ASKED = ("cardinality", "element_spec")
 _WITH_DATA_SETS = ("dataset", "list", "other")
-_OF_FIT = "History"
+_GOING_OVER = ("fit", "evaluate", "predict")
+"""What goes over a data set once, and gives something else."""
 _LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FOR = (ast.For, ast.AsyncFor, ast.comprehension)
 
@@ -48,7 +49,7 @@ def _made_of(cell: TypedCell, here: Situation, call: ast.Call) -> set[str]:
     made = [cell.statement(call)]
     while made:
         one = made.pop()
-        targets = one.targets if isinstance(one, ast.Assign) else []
+        targets = one.targets if isinstance(one, ast.Assign) and not _goes_over(one.value) else []
         new = {name for target in targets for name in names_in(target)} - found
         new = {name for name in new if _may_have_data_sets(here.names.get(name))}
         found |= new
@@ -56,9 +57,13 @@ def _made_of(cell: TypedCell, here: Situation, call: ast.Call) -> set[str]:
     return found
 
 
+def _goes_over(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and called(value) in _GOING_OVER
+
+
 def _may_have_data_sets(known: Named | None) -> bool:
     """Say whether a name may stand for a data set, or for something in which one is."""
-    return known is None or (known.kind in _WITH_DATA_SETS and known.text != _OF_FIT)
+    return known is None or known.kind in _WITH_DATA_SETS
 
 
 def _uses(cell: TypedCell, call: ast.Call, names: Iterable[str]) -> list[ast.Name]:

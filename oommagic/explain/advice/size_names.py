@@ -22,7 +22,7 @@ BATCHING = ("batch", "padded_batch", "ragged_batch")
 SHAPES_OF_BATCHES = ("batch_shape", "batch_input_shape")
 _CALLED_SO = re.compile(r"(?:mini_?)?batch_?(?:size)?|bs")
 """What people call the size of a batch."""
-_SIZES = {*SHAPES_OF_BATCHES, "validation_batch_size"}
+_SIZES = {*SHAPES_OF_BATCHES, "validation_batch_size", "global_batch_size"}
 _PLACES = {
     "fit": SIZE_AT, "evaluate": SIZE_AT, "predict": 1, "range": 2,
     **dict.fromkeys(BATCHING, 0),

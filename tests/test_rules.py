@@ -162,6 +162,12 @@ _STACKED = "with tf.GradientTape() as tape:\n    for x in ds:\n        step(x)\n
     [
         "def step(x):\n    outs.append(cell(x))\n" + _STACKED.format("outs"),
         "kept = outs\ndef step(x):\n    outs.append(cell(x))\n" + _STACKED.format("kept"),
+        "def keep(x):\n    outs.append(cell(x))\ndef step(x):\n    keep(x)\n"
+        + _STACKED.format("outs"),
+        "def keep(x):\n    outs.append(cell(x))\nstep = tf.function(keep)\n"
+        + _STACKED.format("outs"),
+        "class Net:\n    def call(self, x):\n        outs.append(cell(x))\n"
+        + _STACKED.format("outs"),
         "outs = kept = []\nfor x in ds:\n    outs.append(cell(x))\n" + _STACKED.format("kept"),
         "for x in ds:\n    outs.append(cell(x))\nlast = outs[-1]\nprint(last.numpy())\n",
     ],
@@ -184,6 +190,16 @@ def test_a_list_keeps_its_tensors_where_a_gradient_may_go_through_another_functi
 )
 def test_what_may_be_several_things_is_not_asked_for_its_values(cell: str) -> None:
     assert becomes(ListKeepsTensors(), cell, OUTPUTS_GROW) == cell
+
+
+def test_a_function_that_no_tape_s_block_calls_appends_values() -> None:
+    cell = (
+        "def step(x):\n    with tf.GradientTape() as tape:\n        loss = model(x)\n"
+        "    return loss\n"
+        "def train():\n    for x in ds:\n        outs.append(step(x))\n    return outs\ntrain()\n"
+    )
+    changed = becomes(ListKeepsTensors(), cell, OUTPUTS_GROW)
+    assert changed == cell.replace("append(step(x))", "append(step(x).numpy())")
 
 
 def test_a_function_with_its_own_tape_appends_values_where_the_list_is_read_outside() -> None:

@@ -263,12 +263,39 @@ def _is_recorded(cell: TypedCell, append: ast.Call) -> bool:
 
 
 def _tapes_open(cell: TypedCell, append: ast.Call) -> set[ast.AST]:
-    """Give the tapes that may be open there: any of the cell's where it calls the function."""
+    """Give the tapes that may be open there: in a function, those under which it may be called."""
     function = cell.function_of(append)
     inside = {above for above in cell.around(append) if _opens_tape(above)}
     if function is None or any(function in cell.around(one) for one in inside):
         return inside
-    return {one for one in cell.nodes if _opens_tape(one)}
+    is_called_by_name = _is_called_by_name(cell, function)
+    return {
+        one
+        for one in cell.nodes
+        if _opens_tape(one) and not (is_called_by_name and function.name not in _words(cell, one))
+    }
+
+
+def _is_called_by_name(cell: TypedCell, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Say whether a function is called by its own name alone: no method, and given to nobody."""
+    above = [(cell.parents[one], one) for one in reads(cell, function.name)]
+    is_method = isinstance(cell.parents[function], ast.ClassDef)
+    return not is_method and all(
+        isinstance(one, ast.Call) and one.func is name for one, name in above
+    )
+
+
+def _words(cell: TypedCell, node: ast.AST) -> set[str]:
+    """Give what a piece names, methods too, and what is named where the cell makes those."""
+    reached: set[str] = set()
+    waiting = [node]
+    while waiting:
+        inside = list(ast.walk(waiting.pop()))
+        words = {one.id for one in inside if isinstance(one, ast.Name)}
+        words |= {one.attr for one in inside if isinstance(one, ast.Attribute)}
+        waiting += (maker for word in words - reached for maker in cell.makers(word))
+        reached |= words
+    return reached
 
 
 def _has_another_name(cell: TypedCell, owner: str) -> bool:

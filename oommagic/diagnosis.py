@@ -47,7 +47,7 @@ from oommagic.tf.culprits import Frame, frames_of
 from oommagic.tf.devices import tensorflow_now
 from oommagic.tf.failures import failed_in_own_line, failure_of
 from oommagic.tf.functions import traced_functions
-from oommagic.tf.looking import functions_of, reached_from
+from oommagic.tf.looking import functions_of, is_plain, reached_from
 from oommagic.tf.names_now import names_now, outputs_now
 from oommagic.tf.notebook_names import outputs_meant
 
@@ -280,10 +280,13 @@ def _names_reached(source: str, namespace: Namespace) -> tuple[frozenset[str], f
 
 
 def _called(namespace: Namespace) -> dict[int, list[str]]:
-    """Give the names of each value: a model may have several, IPython's `_3` among them."""
+    """Give the names of each value: a model may have several, IPython's `_3` among them.
+
+    Not of `3` or `None`: whoever uses that uses no name of it.
+    """
     called: dict[int, list[str]] = defaultdict(list)
     for name, value in list(namespace.items()):
-        if type(name) is str:
+        if type(name) is str and not is_plain(value):
             called[id(value)].append(name)
     return called
 

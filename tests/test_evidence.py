@@ -1,9 +1,15 @@
 """Gathering the evidence never stands in the way of the cell or of its report."""
 
+import sys
+import time
+from contextlib import nullcontext
+from types import ModuleType
+
 import pytest
 from children import ARENA, run_python
 from staging import SMALL_HOST
 
+from oommagic.measure.evidence import Witness
 from oommagic.measure.settrace import _Resume
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
@@ -217,6 +223,59 @@ told["an end"] = is_explained(train_on)
         ARENA,
     )
     assert told == {"at once": True, "later": False, "an interrupt": False, "an end": True}
+
+
+class ExhaustedError(Exception):
+    """Has TensorFlow's words, as its own error does, whose place it takes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self._message = message
+
+
+@pytest.mark.parametrize(("between_s", "is_explained"), [(0.0, True), (0.2, False)])
+def test_where_calls_are_not_counted_what_goes_wrong_later_is_not_for_want_of_memory(
+    monkeypatch: pytest.MonkeyPatch, *, between_s: float, is_explained: bool
+) -> None:
+    module = ModuleType("errors_impl")
+    monkeypatch.setattr(module, "ResourceExhaustedError", ExhaustedError, raising=False)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.framework.errors_impl", module)
+    monkeypatch.setattr("oommagic.measure.evidence._AT_ONCE_S", 0.1)
+    witness = Witness({}, 0, 0.0, lambda _work: nullcontext())
+    witness.begin()
+    ExhaustedError("OOM when allocating tensor with shape[9] and type float on CPU:0 by GPU_0_bfc")
+    time.sleep(between_s)
+    evidence = witness.end(0.0, NameError("result"))
+    witness.close()
+    assert (evidence.failure is not None) == is_explained
+
+
+def test_after_the_program_s_own_profiler_what_goes_wrong_later_is_not_for_want_of_memory() -> None:
+    told = run_python(
+        _STEP
+        + """
+import time
+words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
+def is_explained(seconds):
+    try:
+        with oommagic.profile() as run:
+            tf.profiler.experimental.start(tempfile.mkdtemp())
+            tf.profiler.experimental.stop()
+            try:
+                raise tf.errors.ResourceExhaustedError(None, None, words)
+            except tf.errors.ResourceExhaustedError:
+                pass
+            step(x)
+            time.sleep(seconds)
+            print(result)
+    except NameError:
+        pass
+    return run.report.verdict is not None and run.report.verdict.failure is not None
+told["later"] = is_explained(2.5)
+""",
+        ARENA,
+    )
+    assert told == {"later": False}
 
 
 @pytest.mark.long  # two failures of ten seconds each

@@ -419,6 +419,12 @@ def test_a_list_to_which_a_loop_appends_tensors_grows() -> None:
         "kept = {}\nfor e in range(9):\n  for i in range(9): kept[e, i] = step(i)",
         "for e in range(9):\n  kept = {}\n  for i in range(500): kept[i] = step(i)",
         "def run():\n  kept = defaultdict(list)\n  for i in range(9): kept[i] = step(i)",
+        "kept = {}\ndef run():\n  for i in range(9): kept[i] = step(i)\nrun()",
+        "kept = [None] * 500\nfor i in range(500):\n    kept[i] = step(i)",
+        "kept = {}\nfor x in ds:\n    kept[len(kept)] = step(x)",
+        "for i in range(9):\n    kept[i] = step(i)",
+        "for e in range(9):\n  kept.clear()\n  for i in range(500): kept[i] = step(i)",
+        "kept = {}\nfor i in range(9):\n    kept[i] = step(i)\nkept.pop(0)",
     ],
 )
 def test_a_dictionary_that_a_loop_fills_grows(source: str) -> None:
@@ -431,7 +437,12 @@ def test_a_dictionary_that_a_loop_fills_grows(source: str) -> None:
     "source",
     [
         "kept = [tf.zeros(n) for _ in range(4)]\nfor t in range(100):\n    kept[t % 4] = step(t)",
-        "kept = [None] * 4\nfor i in range(4):\n    kept[i] = step(i)",
+        "kept = [zeros()] * 4\ndef run():\n  for i in range(4): kept[i] = step(i)",
+        "def run(kept):\n  for i in range(4): kept[i] = step(i)",
+        "kept = {}\nfor i in range(99):\n    kept[i] = step(i)\n    kept.pop(i - 4, None)",
+        "kept = {}\nfor i in range(99):\n    kept[i] = step(i)\n    del kept[i - 4]",
+        "for i in range(99):\n    kept[i] = step(i)\n    while len(kept) > 4: kept.popitem()",
+        "for i in range(99):\n    kept[i] = step(i)\n    if len(kept) > 4: kept.clear()",
         "kept = {}\nfor x in ds:\n    kept['h'] = cell(x)\n    kept['c'] = gate(x)",
         "kept = {}\nfor t in range(100):\n    kept[t % 4] = step(t)",
         "kept = {}\nfor t in range(100):\n    i = t % 4\n    kept[i] = step(t)",

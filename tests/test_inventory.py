@@ -496,6 +496,12 @@ def test_the_items_of_what_is_data_are_not_looked_at() -> None:
     assert _names_reached("many", namespace)[0] == {"many"}
 
 
+def test_a_cell_that_uses_a_number_or_none_does_not_use_the_names_that_stand_for_it() -> None:
+    namespace = {"rows": [1, 3, None], "depth": 3, "left": None, "sizes": (3,), "text": "3"}
+    assert _names_reached("f(rows)", namespace)[0] == {"f", "rows"}
+    assert _names_reached("f(depth)", namespace)[0] == {"f", "depth"}
+
+
 def test_a_class_whose_entries_have_comparisons_of_their_own_is_not_compared() -> None:
     holder = type("Holder", (), {"__module__": "__main__", "entry": Made()})()
     assert list(functions_of(holder)) == []

@@ -1,8 +1,14 @@
 """The tape, on the real allocator of real TensorFlow processes."""
 
+from typing import Any
+
 import pytest
 from children import run_python
 from taping import NOTHING_LEFT, tape
+
+from oommagic.tf import context
+from oommagic.tf.function_calls import FunctionCalls
+from oommagic.tf.tape import Taping
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.both_ends]
 
@@ -315,6 +321,31 @@ told["left"] = left_behind()
 """)
     assert (told["steps"], told["calls"]) == (1, 6)
     assert told["left"] == NOTHING_LEFT
+
+
+def test_a_tick_while_the_last_recording_ends_lets_calls_be_counted_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Context:
+        def call_function(self) -> None:
+            pass
+
+    here: Any = Context()
+    taping = Taping()
+
+    def ends_meanwhile() -> object:
+        taping._record_no_more()
+        return here
+
+    monkeypatch.setattr(context, "current_context", ends_meanwhile)
+    calls = FunctionCalls(here, lambda _name: None, lambda _name, _began, _ended: None)
+    calls.start()
+    taping._context, taping._calls, taping._phase = here, calls, "armed"
+    taping.tick()
+    assert calls.stands_in
+    taping.stop()
+    assert taping.has_counted_calls
+    assert not calls.stands_in
 
 
 def test_errors_and_interrupts_leave_nothing_behind_and_show_no_line_of_ours() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 
 from oommagic.measure.interrupts import InterruptsPassedOn
 from oommagic.own_builtins import keep_builtins
@@ -27,6 +28,8 @@ keep_builtins(globals())
 
 # Deleting old dumps is no hurry, and looks into a folder.
 _PRUNE_EVERY = 20
+# Where calls were not counted, what goes wrong later than this may come of anything.
+_AT_ONCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,11 @@ class Witness:
 
     def end(self, origin_s: float, error: BaseException | None) -> Evidence:
         """Stop the tape, and look at what is there now; times count from `origin_s`."""
+        ended_s = perf_counter()
         tapes = self._taping.end(origin_s) if self._taping is not None else ()
         self._caught.end()
         failure = failure_of(error) if error is not None else None
-        is_caught = failure is None and self._is_about_what_was_caught(error)
+        is_caught = failure is None and self._is_about_what_was_caught(error, ended_s)
         failure = self._caught.last() if is_caught else failure
         # What lives without a name takes a look at all objects: only where it may be told.
         unnamed = bool(tapes) or failure is not None
@@ -118,15 +122,19 @@ class Witness:
     def _calls_begun(self) -> int:
         return self._taping.calls_begun if self._taping is not None else 0
 
-    def _is_about_what_was_caught(self, error: BaseException | None) -> bool:
+    def _is_about_what_was_caught(self, error: BaseException | None, ended_s: float) -> bool:
         """Say whether an error that the program caught is what there is to tell.
 
         What goes wrong next often goes wrong for want of what was not made; not what goes wrong
         once functions have run again, and not where somebody interrupts them.
         """
-        if error is None:
+        if error is None or self._caught.last() is None:
             return self._caught.last() is not None
-        return self._caught.ended_it and not issubclass(type(error), KeyboardInterrupt)
+        if issubclass(type(error), KeyboardInterrupt):
+            return False
+        if self._taping is not None and self._taping.has_counted_calls:
+            return self._caught.ended_it
+        return ended_s - self._caught.noticed_s < _AT_ONCE_S
 
     def _with_dump(self, failure: Failure) -> Failure:
         return self._dumps.add_to(failure, self._caught.before_last_s)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
-from time import time
+from time import perf_counter, time
 from types import FrameType
 from typing import Any
 
@@ -43,6 +43,8 @@ class CaughtErrors:
         self._last_s = 0.0
         self.before_last_s = 0.0
         """When the failure before the last one ended, by the system's clock."""
+        self.noticed_s = 0.0
+        """When the last one was made, by the clock of the run."""
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -95,6 +97,7 @@ class CaughtErrors:
         if type(message) is str and failure_from_message(_ERROR, message, ()) is not None:
             self._steps_then = self._steps()
             self._last = message, tuple(_calls(frame))
+            self.noticed_s = perf_counter()
             self._note_time(time())
 
     def _note_time(self, now_s: float) -> None:

@@ -45,11 +45,17 @@ class FunctionCalls:
         if context is not None and callable(method):
             vars(context)[_METHOD] = _StandIn(self)
 
+    @property
+    def stands_in(self) -> bool:
+        """Whether calls are noticed: the context is there, and has the attribute."""
+        context = self._context()
+        stand_in = None if context is None else vars(context).get(_METHOD)
+        return isinstance(stand_in, _StandIn) and stand_in.calls is self
+
     def stop(self) -> None:
         """Take the attribute away; calls that have begun still end as they would have."""
         context = self._context()
-        stand_in = None if context is None else vars(context).get(_METHOD)
-        if isinstance(stand_in, _StandIn) and stand_in.calls is self:
+        if context is not None and self.stands_in:
             del vars(context)[_METHOD]
 
     def begun_by(self, caller: Any) -> "_Call":

@@ -79,6 +79,11 @@ def family_of(kind: type) -> Family:
     return "object" if _module(kind).partition(".")[0] in _LOOKED_INTO else "leaf"
 
 
+def is_plain(value: object) -> bool:
+    """Say whether it is a number, a text or the like: one object may be that of many names."""
+    return _EXACT.get(id(type(value))) == "leaf"
+
+
 def is_the_notebook_s(kind: type) -> bool:
     """Say whether the notebook itself made this class."""
     return _module(kind) == "__main__"

@@ -98,6 +98,8 @@ class Taping:
         self._notes: list[str] = []
         self.calls_begun = 0
         """Of top-level functions, on a recording or not, since the devices were there."""
+        self.has_counted_calls = False
+        """Whether `calls_begun` was counted until the end, by which it is known."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -308,6 +310,8 @@ class Taping:
             self._put_back()
 
     def _finish(self, *, is_end: bool = False) -> None:
+        if is_end and self._calls is not None and self._calls.stands_in:
+            self.has_counted_calls = context.current_context() is self._context
         try:
             self._save(is_end=is_end)
         finally:
@@ -317,13 +321,14 @@ class Taping:
         """Begin no other recording; calls are counted on until the run ends."""
         self._phase = "over"
         self._lock_stand_in.stop()
-        self._context, self._in_use, self._peak = None, int, int
+        self._in_use, self._peak = int, int
 
     def _put_back(self) -> None:
         """Leave nothing of ours in TensorFlow's objects."""
         self._record_no_more()
         if self._calls is not None:
             self._calls.stop()
+        self._context = None
 
     def _on_begin(self, name: str) -> None:
         """A function is about to run, in the program's own thread."""

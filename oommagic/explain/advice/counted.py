@@ -7,10 +7,8 @@ from oommagic.explain.advice.nodes import argument, called, keyword
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.size_names import BATCHING, SIZE_AT
 from oommagic.explain.advice.typed import TypedCell
-from oommagic.recording import Named
 from oommagic.report import Edit
 
-_ASSIGNED = (ast.Assign, ast.AnnAssign)
 _NEEDS_NO_PARENTHESES = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
 
 
@@ -51,24 +49,20 @@ def _is_validated_by(
 ) -> bool:
     """Say whether validation has batches of such a size: of its data, or where those are arrays."""
     data = keyword(fit, "validation_data")
-    made = [] if data is None else [data, *_making(cell, data)]
-    known = here.known(data)
-    if any(_batches_in(one) for one in made) or (known is not None and _has_batches(known)):
-        return any(_is_batched_by(cell, one, sizes) for one in made)
+    if data is not None and not _is_of_arrays(cell, here, data):
+        made = [data, *(one for name in cell.names_reached(data) for one in cell.makers(name))]
+        if here.known(data) is not None or any(_batches_in(one) for one in made):
+            return any(_is_batched_by(cell, one, sizes) for one in made)
     own = keyword(fit, "validation_batch_size") or argument(fit, SIZE_AT, "batch_size")
     return fit in sizes or _is_one_of(cell, own, sizes)
 
 
-def _making(cell: TypedCell, data: ast.expr) -> Iterator[ast.stmt]:
-    """Yield the assignments by which the cell comes to some data."""
-    for name in cell.names_reached(data):
-        yield from (one for one in cell.assignments(name) if isinstance(one, _ASSIGNED))
-
-
-def _has_batches(known: Named) -> bool:
-    """Say whether data have batches of their own: a data set, or what gives batches by itself."""
-    is_of_arrays = known.kind in {"array", "tensor", "list"} or known.text in {"tuple", "dict"}
-    return not is_of_arrays
+def _is_of_arrays(cell: TypedCell, here: Situation, data: ast.expr) -> bool:
+    """Say whether data have no batches of their own, however they were made: `(x, y)` has none."""
+    known = here.known(data)
+    if known is None:
+        return isinstance(cell.resolved(data), ast.Tuple | ast.List)
+    return known.kind in {"array", "tensor", "list"} or known.text in {"tuple", "dict"}
 
 
 def _batches_in(node: ast.AST) -> list[ast.expr]:

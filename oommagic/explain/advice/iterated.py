@@ -4,11 +4,16 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from oommagic.explain.advice.arrays import bound_to, reads
-from oommagic.explain.advice.nodes import dotted, names_in
+from oommagic.explain.advice.nodes import called, dotted, names_in
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
+from oommagic.explain.names_given import given_by
+from oommagic.recording import Named
 
 _ASKED = ("cardinality", "element_spec")
+_WITH_DATA_SETS = ("dataset", "list", "other")
+_GOING_OVER = ("fit", "evaluate", "predict")
+"""What goes over a data set once, and gives something else."""
 _LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FOR = (ast.For, ast.AsyncFor, ast.comprehension)
 
@@ -44,12 +49,21 @@ def _made_of(cell: TypedCell, here: Situation, call: ast.Call) -> set[str]:
     made = [cell.statement(call)]
     while made:
         one = made.pop()
-        targets = one.targets if isinstance(one, ast.Assign) else []
+        targets = one.targets if isinstance(one, ast.Assign) and not _goes_over(one.value) else []
         new = {name for target in targets for name in names_in(target)} - found
-        new = {name for name in new if name not in here.names or here.names[name].kind == "dataset"}
+        new = {name for name in new if _may_have_data_sets(here.names.get(name))}
         found |= new
         made += (cell.statement(read) for name in new for read in reads(cell, name))
     return found
+
+
+def _goes_over(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and called(value) in _GOING_OVER
+
+
+def _may_have_data_sets(known: Named | None) -> bool:
+    """Say whether a name may stand for a data set, or for something in which one is."""
+    return known is None or known.kind in _WITH_DATA_SETS
 
 
 def _uses(cell: TypedCell, call: ast.Call, names: Iterable[str]) -> list[ast.Name]:
@@ -76,14 +90,35 @@ def _only_asks(cell: TypedCell, read: ast.Name) -> bool:
 
 
 def _are_at_once(cell: TypedCell, one: ast.Name, other: ast.Name) -> bool:
-    """Say whether one call is given both, or one is in the loop that goes over the other."""
+    """Say whether one call is given both, or one is in the loop that goes over the other.
+
+    Or in a function or class, which may be what the other's `fit` calls back.
+    """
     if not set(_given_to(cell, one)).isdisjoint(_given_to(cell, other)):
+        return True
+    if _is_later(cell, one, other):
         return True
     around, others = set(cell.around(other)), set(_loops_over(cell, other))
     return any(
         (loop if isinstance(loop, ast.stmt) else cell.parents[loop]) in around
         for loop in _loops_over(cell, one)
         if loop not in others
+    )
+
+
+def _is_later(cell: TypedCell, one: ast.Name, other: ast.Name) -> bool:
+    """Say whether one stands in a function or class that has it from outside, and the other not."""
+    inside = (*_LATER, ast.ClassDef)
+    later = next((above for above in cell.around(one) if isinstance(above, inside)), None)
+    if later is None or later in cell.around(other) or _is_its_own(later, one.id):
+        return False
+    return any(_given_to(cell, other)) or any(_loops_over(cell, other))
+
+
+def _is_its_own(later: ast.AST, name: str) -> bool:
+    """Say whether a name is given its value inside: by a parameter, or by an assignment."""
+    return any(
+        name in given_by(one) for part in ast.iter_child_nodes(later) for one in ast.walk(part)
     )
 
 

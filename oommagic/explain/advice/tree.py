@@ -12,6 +12,8 @@ from oommagic.explain.names_given import given_by
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_ASSIGNING = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _COUNTING = ("range", "enumerate")
 _DECIDING = (ast.If, ast.IfExp, ast.Match)
@@ -166,6 +168,13 @@ class CellTree:
             if one in around or not _has_as_parameter(one, name.id)
         )
 
+    def makers(self, name: str) -> Iterator[ast.stmt]:
+        """Yield the statements that make what a name stands for: a value, a function or a class."""
+        for one in self.assignments(name):
+            is_its_own = isinstance(one, _DEFINING) and one.name == name
+            if is_its_own or isinstance(one, _ASSIGNING):
+                yield one
+
     def names_reached(self, node: ast.AST) -> frozenset[str]:
         """Give the names that a node uses, and those of which the cell makes what they stand for.
 
@@ -177,9 +186,7 @@ class CellTree:
             name = waiting.pop()
             if name not in reached:
                 reached.add(name)
-                waiting += (
-                    used for one in self.assignments(name) for used in _names_behind(name, one)
-                )
+                waiting += (used for one in self.makers(name) for used in _names_behind(one))
         return frozenset(reached)
 
     def value_of(self, name: ast.Name) -> ast.expr | None:
@@ -282,12 +289,11 @@ def _has_as_parameter(statement: ast.stmt, name: str) -> bool:
     )
 
 
-def _names_behind(name: str, statement: ast.stmt) -> Iterable[str]:
-    """Give what a name stands for where a statement gives it a value: by the names in there."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return free_names(statement) if statement.name == name else ()
-    is_value = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.ClassDef)
-    return names_in(statement) if is_value else ()
+def _names_behind(maker: ast.stmt) -> Iterable[str]:
+    """Give the names by which a statement makes something; a function has others of its own."""
+    if isinstance(maker, ast.FunctionDef | ast.AsyncFunctionDef):
+        return free_names(maker)
+    return names_in(maker)
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -47,8 +47,9 @@ class CacheToFile(Rule):
     fix_safety = (
         "The same elements in the same order. While one iterator writes the file, no other may go "
         "over the data set: where it is zipped with itself, a loop goes over it within another, "
-        "one call is given it twice, or a name holds an iterator, there is no edit; one that "
-        "another cell holds fails with `AlreadyExistsError`."
+        "one call is given it twice, a function or class goes over it as well as what is outside, "
+        "or a name holds an iterator, there is no edit; one that another cell holds fails with "
+        "`AlreadyExistsError`."
     )
     cost = "space and time on the disk"
     effort = 1.2

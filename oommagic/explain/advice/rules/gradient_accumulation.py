@@ -156,6 +156,24 @@ class GradientAccumulation(Rule):
             "model.fit(x, y, 64, validation_data=pair, validation_steps=18)\n",
         ),
         Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\n"
+            "def val():\n    return other.batch(32).repeat()\n"
+            "model.fit(x, y, 128, validation_data=val(), validation_steps=9)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "def val():\n    return other.batch(32).repeat()\n"
+            "model.fit(x, y, 64, validation_data=val(), validation_steps=9)\n",
+        ),
+        Case(
+            "model.compile(keras.optimizers.Adam(), 'mse')\nx, y = next(iter(ds.batch(5000)))\n"
+            "xv, yv = x[:999], y[:999]\n"
+            "model.fit(x, y, 128, validation_data=(xv, yv), validation_steps=4)\n",
+            STEP_OF_96,
+            f"model.compile(keras.optimizers.Adam({_ARGUMENT}=2), 'mse')\n"
+            "x, y = next(iter(ds.batch(5000)))\nxv, yv = x[:999], y[:999]\n"
+            "model.fit(x, y, 64, validation_data=(xv, yv), validation_steps=8)\n",
+        ),
+        Case(
             "SIZE = 128\nsteps = len(x) // SIZE\nmodel.compile(keras.optimizers.Adam(), 'mse')\n"
             "model.fit(ds.batch(SIZE), steps_per_epoch=steps)\n",
             STEP_OF_96,

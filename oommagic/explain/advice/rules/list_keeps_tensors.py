@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oommagic.explain.advice.arrays import numpys, reads
+from oommagic.explain.advice.arrays import names_given, numpys, reads
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import LOSSES_GROW, OUTPUTS_GROW
 from oommagic.explain.advice.graphs import is_in_graph
@@ -21,6 +21,8 @@ from oommagic.units import format_bytes
 _LOW, _HIGH = 0.7, 1.5
 """What grew until memory ran out, or a tape ended, may have been seen in part."""
 _OTHERS = ("models", "graphs", "buffer")
+_TENSORS = ("tensor", "variable")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _SEVERAL = (ast.Tuple, ast.List, ast.Dict, ast.Starred, ast.ListComp, ast.DictComp)
 _GIVING_VALUES = frozenset({
@@ -48,8 +50,8 @@ class ListKeepsTensors(Rule):
     what = (
         "Where a list was seen to grow on the device, it appends the tensor's values instead: "
         "`float(loss)` of what is known as one number, `.numpy()` of anything else. Where several "
-        "lists grow under one name, an item is several tensors or none, or a gradient may go "
-        "through the list, it is a hint."
+        "lists grow under one name, the list has another name, too, an item is several tensors or "
+        "none, or a gradient may go through the list, it is a hint."
     )
     why = (
         "A tensor stays on the device for as long as anything refers to it. A list that gets one "
@@ -155,7 +157,8 @@ def _found(cell: TypedCell, here: Situation, grown: Growth, owner: str) -> Found
     edits = [_values(cell, here, call) for call in appends]
     is_one_list = len({ast.dump(call.func) for call in appends}) == 1
     are_single = not _holds_several(here, grown, owner)
-    can_be_made = is_one_list and are_single and all(edits) and not _asks_for_values(cell, owner)
+    is_read_elsewhere = _asks_for_values(cell, owner) or _has_another_name(cell, owner)
+    can_be_made = is_one_list and are_single and all(edits) and not is_read_elsewhere
     return Found(
         title=f"Keep values in `{owner}`, not tensors",
         message=(
@@ -193,34 +196,58 @@ def _is_no_tensor(cell: TypedCell, here: Situation, value: ast.expr) -> bool:
     """Say whether it is several things, or a number of Python's or NumPy's."""
     known = here.known(value)
     if known is not None:
-        return known.kind not in {"tensor", "variable"}
+        return known.kind not in _TENSORS
     if isinstance(value, ast.Name) and value.id in cell.counters:
         return True
+    return any(_is_plain(here, one) or _is_several(cell, one) for one in _may_be(cell, value))
+
+
+def _may_be(
+    cell: TypedCell, value: ast.expr, within: tuple[ast.expr, ...] = ()
+) -> Iterator[ast.expr]:
+    """Yield what a value may be, as far as the cell tells: one or the other of `a if b else c`."""
     meant = cell.resolved(value)
-    is_value = isinstance(meant, ast.Call) and called(meant) in _GIVING_VALUES
-    is_plain = isinstance(meant, ast.Constant | ast.JoinedStr)
-    return is_value or is_plain or bool(numpys(here, meant)) or _is_several(cell, meant)
+    if isinstance(meant, ast.IfExp):
+        parts = [meant.body, meant.orelse]
+    elif isinstance(meant, ast.BoolOp):
+        parts = meant.values
+    else:
+        parts = [meant.value] if isinstance(meant, ast.Await | ast.NamedExpr) else []
+    if not parts:
+        yield meant
+    elif meant not in within:
+        for part in parts:
+            yield from _may_be(cell, part, (*within, meant))
+
+
+def _is_plain(here: Situation, value: ast.expr) -> bool:
+    """Say whether it is a value of Python's or NumPy's."""
+    known = here.known(value)
+    if known is not None and known.kind not in _TENSORS:
+        return True
+    is_given = isinstance(value, ast.Call) and called(value) in _GIVING_VALUES
+    return is_given or isinstance(value, ast.Constant | ast.JoinedStr) or bool(numpys(here, value))
 
 
 def _is_several(cell: TypedCell, value: ast.expr, within: tuple[ast.AST, ...] = ()) -> bool:
     """Say whether a value is a tuple, a list or the like, as far as the cell tells."""
-    meant = cell.resolved(value)
-    if not isinstance(meant, ast.Call):
-        return isinstance(meant, _SEVERAL)
-    return called(meant) in _GIVING_SEVERAL or any(
-        _is_several(cell, given, (*within, function))
-        for function, given in _given_by(cell, meant)
+    if not isinstance(value, ast.Call):
+        return isinstance(value, _SEVERAL)
+    return called(value) in _GIVING_SEVERAL or any(
+        _is_several(cell, one, (*within, function))
+        for function, returned in _returned_by(cell, value)
         if function not in within
+        for one in _may_be(cell, returned)
     )
 
 
-def _given_by(cell: TypedCell, call: ast.Call) -> Iterator[tuple[ast.AST, ast.expr]]:
+def _returned_by(cell: TypedCell, call: ast.Call) -> Iterator[tuple[ast.AST, ast.expr]]:
     """Yield what a function of the cell may give, and the function."""
     function = cell.resolved(call.func)
     if isinstance(function, ast.Lambda):
         yield function, function.body
     for one in cell.assignments(called(call)):
-        if isinstance(one, ast.FunctionDef) and one.name == called(call):
+        if isinstance(one, _FUNCTIONS) and one.name == called(call):
             for node in ast.walk(one):
                 if isinstance(node, ast.Return) and node.value is not None:
                     yield one, node.value
@@ -228,11 +255,64 @@ def _given_by(cell: TypedCell, call: ast.Call) -> Iterator[tuple[ast.AST, ast.ex
 
 def _is_recorded(cell: TypedCell, append: ast.Call) -> bool:
     """Say whether a gradient may go through the list: its tape is open where the list is read."""
-    tapes = {above for above in cell.around(append) if _opens_tape(above)}
+    tapes = _tapes_open(cell, append)
     others = (one for one in reads(cell, root_name(append.func)) if append not in cell.around(one))
     return bool(tapes) and any(
         not tapes.isdisjoint(cell.around(one)) or cell.function_of(one) for one in others
     )
+
+
+def _tapes_open(cell: TypedCell, append: ast.Call) -> set[ast.AST]:
+    """Give the tapes that may be open there: in a function, those under which it may be called."""
+    function = cell.function_of(append)
+    inside = {above for above in cell.around(append) if _opens_tape(above)}
+    if function is None or any(function in cell.around(one) for one in inside):
+        return inside
+    is_called_by_name = _is_called_by_name(cell, function)
+    return {
+        one
+        for one in cell.nodes
+        if _opens_tape(one) and not (is_called_by_name and function.name not in _words(cell, one))
+    }
+
+
+def _is_called_by_name(cell: TypedCell, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Say whether a function is called by its own name alone: no method, and given to nobody."""
+    above = [(cell.parents[one], one) for one in reads(cell, function.name)]
+    is_method = isinstance(cell.parents[function], ast.ClassDef)
+    return not is_method and all(
+        isinstance(one, ast.Call) and one.func is name for one, name in above
+    )
+
+
+def _words(cell: TypedCell, node: ast.AST) -> set[str]:
+    """Give what a piece names, methods too, and what is named where the cell makes those."""
+    reached: set[str] = set()
+    waiting = [node]
+    while waiting:
+        inside = list(ast.walk(waiting.pop()))
+        words = {one.id for one in inside if isinstance(one, ast.Name)}
+        words |= {one.attr for one in inside if isinstance(one, ast.Attribute)}
+        waiting += (maker for word in words - reached for maker in cell.makers(word))
+        reached |= words
+    return reached
+
+
+def _has_another_name(cell: TypedCell, owner: str) -> bool:
+    """Say whether the cell calls the list something else, too: `kept = outs`."""
+    made = [one for one in cell.assignments(owner) if isinstance(one, ast.Assign)]
+    return any(len(one.targets) > 1 or isinstance(one.value, ast.Name) for one in made) or any(
+        _is_named(cell, one) for one in reads(cell, owner)
+    )
+
+
+def _is_named(cell: TypedCell, read: ast.Name) -> bool:
+    """Say whether an assignment gives a name to a list, or to one that is an item."""
+    value: ast.expr = read
+    while isinstance(above := cell.parents[value], ast.Subscript) and value is above.value:
+        value = above
+    is_in_head = isinstance(cell.parents[value], ast.For | ast.comprehension)
+    return bool(names_given(cell, value)) and not is_in_head
 
 
 def _opens_tape(node: ast.AST) -> bool:

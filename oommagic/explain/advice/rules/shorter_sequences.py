@@ -251,16 +251,9 @@ def _is_given(cell: TypedCell, here: Situation, length: int) -> bool:
 
 def _is_made_of(cell: TypedCell, name: str, length: int) -> bool:
     """Say whether the cell itself makes a value of that length: the number stands in its making."""
-    made = list(_makers(cell, name))
+    made = list(cell.makers(name))
     made += [
-        maker for one in made for used in cell.names_reached(one) for maker in _makers(cell, used)
+        maker for one in made for used in cell.names_reached(one) for maker in cell.makers(used)
     ]
     parts = (part for one in made for part in ast.walk(one) if isinstance(part, ast.expr))
     return any(cell.number(part) == length for part in parts)
-
-
-def _makers(cell: TypedCell, name: str) -> Iterator[ast.stmt]:
-    for one in cell.assignments(name):
-        is_function = isinstance(one, ast.FunctionDef) and one.name == name
-        if is_function or isinstance(one, ast.Assign | ast.AnnAssign):
-            yield one

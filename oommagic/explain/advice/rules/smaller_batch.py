@@ -24,6 +24,8 @@ _STEP_OF_16 = replace(
     forecast=None if STEP_OF_96.forecast is None else replace(STEP_OF_96.forecast, max_batch=16),
 )
 """The same with Keras's own batch size, which is too large, too."""
+_LEAST_OF_WHAT_FITS = 4
+"""A fixed shape becomes no smaller than a fourth of what fits: a prime has no divisor but 1."""
 
 
 class SmallerBatch(Rule):
@@ -36,9 +38,9 @@ class SmallerBatch(Rule):
         "by the plan, and writes it where the cell says the size: the argument of `fit` or "
         "`batch`, the name that stands for it, or what is passed to the function that trains. The "
         "`batch_shape` of a model that takes no other changes with it, to a divisor, which divides "
-        "the data, too; for layers that are `stateful` it is a hint. Where the name stands for "
-        "more, as in `Dense(n)` or `np.zeros(n)`, the number stands where it is the batch's. "
-        "A `fit` of arrays without a size has Keras's, 32."
+        "the data, too; where that is far below what fits, or layers are `stateful`, it is a hint. "
+        "Where the name stands for more, as in `Dense(n)` or `np.zeros(n)`, the number stands "
+        "where it is the batch's. A `fit` of arrays without a size has Keras's, 32."
     )
     why = (
         "Activations, their gradients and the data grow with the batch; weights and slots do not. "
@@ -142,6 +144,10 @@ class SmallerBatch(Rule):
             "inputs = keras.Input(batch_shape=(64, 8))\nmodel.fit(x, y, batch_size=64)\n",
         ),
         Case(
+            "inputs = keras.Input(batch_shape=(127, 8))\nmodel.fit(x, y, batch_size=127)\n",
+            replace(STEP_OF_96, batch=127),
+        ),
+        Case(
             "model.add(keras.Input(batch_shape=(128, 8, 4)))\n"
             "model.add(keras.layers.LSTM(32, stateful=True))\nmodel.fit(x, y, batch_size=128)\n",
             STEP_OF_96,
@@ -172,10 +178,12 @@ class SmallerBatch(Rule):
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
         """Find the size of the steps that ran, and what the plan says of smaller ones."""
-        batch, fits = here.batch, batch_to_try(here)
-        if not batch or not fits or fits >= batch:
+        batch, most = here.batch, batch_to_try(here)
+        if not batch or not most or most >= batch:
             return
-        fits = size_for_shapes(cell, here, fits)
+        divisor = size_for_shapes(cell, here, most)
+        is_useful = divisor * _LEAST_OF_WHAT_FITS >= most
+        fits = divisor if is_useful else most
         now, then = step_at(here, batch), step_at(here, fits)
         sizes = sizes_that_ran(cell, here)
         if now is None or then is None or not sizes:
@@ -185,7 +193,7 @@ class SmallerBatch(Rule):
             message=_message(here, now, then),
             place=here.device,
             saving=saving_between(here.device, now, then),
-            edits=resized(cell, sizes, fits),
+            edits=resized(cell, sizes, fits) if is_useful else (),
             line_number=sizes[0].line_number,
             runs_then=True,
         )

@@ -66,3 +66,30 @@ def test_what_was_recorded_is_rehearsed_with_its_own_peaks(model: str) -> None:
     told = run_python(REHEARSED.replace("{model}", indented), ARENA | APART)
     assert len(told["really"]) > 2
     assert told["rehearsed"] == pytest.approx(told["really"], rel=0.001)
+
+
+WIDE = """
+import keras, numpy as np, tensorflow as tf
+from keras import layers as L
+from oommagic.tf import steps
+from oommagic.tf.samples import from_arrays
+
+stack = [L.Dense(1024, "relu"), L.Dense(1024, "relu"), L.Dense(10)]
+model = keras.Sequential([keras.Input((512,)), *stack])
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("adam", loss, metrics=["accuracy"], jit_compile=True)
+rows = lambda n: (np.ones((n, 512), "float32"), np.zeros(n, "int32"))
+"""
+FITTED = """
+model.fit(tf.data.Dataset.from_tensors(rows(61)), verbose=0)
+told["peak"] = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+"""
+RECORDED = """
+tapes = steps.record(model, from_arrays(rows(8)), "training", lambda text: None, 0.2, first=61)
+told["peak"] = max(tapes.steps[0].tape.in_use_bytes)
+"""
+
+
+def test_a_first_step_takes_what_that_of_a_fit_takes() -> None:
+    fitted, recorded = (run_python(WIDE + then, ARENA)["peak"] for then in (FITTED, RECORDED))
+    assert recorded == pytest.approx(fitted, rel=0.03)

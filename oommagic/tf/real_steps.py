@@ -112,13 +112,11 @@ def _make_variables(model: Any, sample: Sample) -> None:
     """
     import tensorflow as tf
 
-    builds = tuple(_builds(model, sample))
-
-    def make() -> None:
-        for build in builds:
+    def make() -> None:  # called twice: the second time nothing is left to make
+        for build in _builds(model, sample):
             build()
 
-    if builds:
+    if next(_builds(model, sample), None) is not None:
         tf.function(make, autograph=False)()
 
 

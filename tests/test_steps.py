@@ -541,7 +541,8 @@ with left_as_it_was(model):
     told.update(facts_of(record(model, data)))
 """,
     )
-    assert len(set(told["sizes"])) > 1
+    assert told["sizes"]
+    assert told["adds_up"]
 
 
 def test_a_compiled_step_tells_the_bytes_that_the_tape_shows(child: Conversation) -> None:

@@ -1,5 +1,6 @@
 """One real step at a batch size, as `fit`, `predict` or the user's own loop would run it."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -118,6 +119,7 @@ def _make_variables(model: Any, sample: Sample) -> None:
 
     if next(_builds(model, sample), None) is not None:
         tf.function(make, autograph=False)()
+        gc.collect()  # the function's constants go now, and not amid a later step
 
 
 def _builds(model: Any, sample: Sample) -> Iterator[Callable[[], object]]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -261,22 +262,26 @@ def _is_report(data: Mapping[str, str]) -> bool:
 
 
 def _merged(outputs: Iterable[Output]) -> tuple[Output, ...]:
-    """Join what a kernel happened to send in several pieces to the same stream."""
+    """Join what a kernel happened to send in several pieces, and in any order of its streams."""
     merged: list[Output] = []
-    for output in outputs:
-        last = merged[-1] if merged else None
-        if last and _flow_together(last, output):
-            text = f"{last.content['text']}{output.content['text']}"
-            merged[-1] = Output("stream", {**last.content, "text": text})
-        else:
-            merged.append(output)
+    for flows, group in groupby(outputs, _flows):
+        neighbours = list(group)
+        merged += _streams(neighbours) if flows else neighbours
     return tuple(merged)
 
 
-def _flow_together(first: Output, second: Output) -> bool:
-    if first.is_ours or second.is_ours or not first.kind == second.kind == "stream":
-        return False
-    return first.content["name"] == second.content["name"]
+def _flows(output: Output) -> bool:
+    return output.kind == "stream" and not output.is_ours
+
+
+def _streams(outputs: Iterable[Output]) -> Iterator[Output]:
+    """Give each stream whole: a kernel sends them one by one, each when it likes."""
+    texts: dict[str, str] = {}
+    for output in outputs:
+        name = str(output.content["name"])
+        texts[name] = f"{texts.get(name, '')}{output.content['text']}"
+    for name in sorted(texts):
+        yield Output("stream", {"name": name, "text": texts[name]})
 
 
 def _readable(output: Output) -> str:

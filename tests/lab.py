@@ -41,8 +41,14 @@ class Lab:
     def wait_for_saved_widgets(self, page: Any, name: str) -> None:
         """Wait until a notebook lies on the disk with the state of its widgets."""
         deadline = time.monotonic() + PATIENCE_S
-        while "widgets" not in self.saved(name)["metadata"] and time.monotonic() < deadline:
+        while not self._has_widgets(name) and time.monotonic() < deadline:
             page.wait_for_timeout(100)
+
+    def _has_widgets(self, name: str) -> bool:
+        try:
+            return "widgets" in self.saved(name)["metadata"]
+        except json.JSONDecodeError:  # just being written
+            return False
 
     def interrupt_kernels(self) -> None:
         """Interrupt every kernel, as its button does."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 
 PROFILE = "%%oomprofile -q\n"
 
@@ -115,7 +115,7 @@ def run_cells(
     magic = PROFILE if profiled else ""
     texts = [_text(begin), *(_text(magic + cell) for cell in cells)]
     head = f"CELLS = {json.dumps(texts)!r}\nUNTIL_FAILURE = {until_failure}\n"
-    told = run_python(head + _PROGRAM, {"TF_ENABLE_ONEDNN_OPTS": "0", **arena})
+    told = run_after_import(head + _PROGRAM, {"TF_ENABLE_ONEDNN_OPTS": "0", **arena})
     return [_ended(cell) for cell in told["cells"]]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 
 _BEFORE = """
 import _thread, glob, os, sys, tempfile, threading, time, traceback
@@ -86,4 +86,4 @@ NOTHING_LEFT = {"on the context": [], "lock": "lock", "threads": 1, "folders": [
 
 def tape(source: str) -> dict[str, Any]:
     """Run source on an arena, beside the helpers above, and give the `told` that it filled."""
-    return run_python(_BEFORE + source, ARENA)
+    return run_after_import(_BEFORE + source, ARENA)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from children import run_python
+from children import run_after_import
 
 pytestmark = pytest.mark.slow_once
 
@@ -74,7 +74,7 @@ told["next"] = shell.rl_next_input
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    return run_python(NOTEBOOK + PROFILED)
+    return run_after_import(NOTEBOOK + PROFILED)
 
 
 def test_a_step_that_is_too_big_gets_a_smaller_batch_first(told: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def test_suggestions_are_saved_with_their_report(told: dict[str, Any]) -> None:
 
 
 def test_a_cell_without_the_magic_gets_them_from_oomwhy() -> None:
-    next_cell = run_python(NOTEBOOK + WITHOUT_THE_MAGIC)["next"]
+    next_cell = run_after_import(NOTEBOOK + WITHOUT_THE_MAGIC)["next"]
     *above, first, train, fit, call = next_cell.splitlines()
     assert (above, first, call) == (["", ""], "seen = 1", "train()")
     assert re.fullmatch(r"def train\(size=\d+\):", train)

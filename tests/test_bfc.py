@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ told["in use"] = list(tape.in_use_bytes)
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Any]:
-    return run_python(RUN, ARENA)
+    return run_after_import(RUN, ARENA)
 
 
 @pytest.mark.of_tensorflow

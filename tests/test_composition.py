@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -581,7 +581,7 @@ class Composed:
 
 
 def composed(*sources: str) -> Composed:
-    told = run_python("\n".join((_BEFORE, *sources, _END)), {**ARENA, _LIMIT: "2000"})
+    told = run_after_import("\n".join((_BEFORE, *sources, _END)), {**ARENA, _LIMIT: "2000"})
     assert told["total"] == told["peak"] == told["sum"], told["note"]
     held_by_kind: dict[str, set[tuple[str, str]]] = {}
     for kind, layer, owner, _, _ in told["held"]:
@@ -635,7 +635,7 @@ told["total"], told["in_use"] = composition.total_bytes, in_use
 told["moment"] = composition.moment
 told["held"] = [[one.owner, one.op, one.count] for one in composition.holdings]
 """
-    told = run_python(_BEFORE + _BEGIN + cell + end, {**ARENA, _LIMIT: "200"})
+    told = run_after_import(_BEFORE + _BEGIN + cell + end, {**ARENA, _LIMIT: "200"})
     assert told["total"] == told["in_use"]
     assert told["moment"] == "failure"
     assert ["kept", "", 5] in told["held"]

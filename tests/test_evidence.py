@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from staging import SMALL_HOST
 
 from oommagic.measure.evidence import Witness
@@ -25,7 +25,7 @@ step(x)
 
 
 def test_without_a_folder_to_write_to_there_is_a_report_that_says_what_is_missing() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 tempfile.tempdir = os.path.join(os.getcwd(), "this folder does not exist")
@@ -42,7 +42,7 @@ told["variable"] = os.system("test -z \\"$TF_BFC_MEMORY_DUMP\\"")
 
 
 def test_names_of_classes_of_any_making_do_not_cost_the_report() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 from tensorflow import Variable
@@ -66,7 +66,7 @@ told["owners"] = [one.owner for one in run.report.compositions[0].holdings]
 
 
 def test_an_interrupt_while_the_tape_is_read_is_said_in_one_line_and_leaves_nothing() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import contextlib, glob, io, signal, time
@@ -97,7 +97,7 @@ def test_a_pause_that_an_interrupt_kept_from_beginning_ends_without_a_word() -> 
 
 
 def test_an_interrupt_at_any_moment_reaches_the_program_and_leaves_nothing() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import contextlib, glob, io, signal, sys, time
@@ -135,7 +135,7 @@ told["taped"] = [each.source for each in run.report.compositions]
 
 
 def test_while_a_run_lasts_an_error_is_what_it_is_without_one() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import copy, inspect, pickle
@@ -169,7 +169,7 @@ told["noticed"] = run.report.verdict.cause if run.report.verdict else ""
 
 
 def test_memory_that_ran_out_is_the_matter_though_another_error_came_of_it() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
@@ -193,7 +193,7 @@ told["line"] = run.report.verdict.line_source
 
 
 def test_what_goes_wrong_once_steps_have_run_again_is_not_for_want_of_memory() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
@@ -251,7 +251,7 @@ def test_where_calls_are_not_counted_what_goes_wrong_later_is_not_for_want_of_me
 
 
 def test_after_the_program_s_own_profiler_what_goes_wrong_later_is_not_for_want_of_memory() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import time
@@ -280,7 +280,7 @@ told["later"] = is_explained(2.5)
 
 @pytest.mark.long  # two failures of ten seconds each
 def test_a_child_process_that_runs_out_does_not_write_into_the_run_s_own_dumps() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import glob, subprocess, sys
@@ -307,7 +307,7 @@ with oommagic.profile() as run:
 
 
 def test_the_folders_of_a_process_that_was_killed_go_at_the_next_start() -> None:
-    told = run_python(
+    told = run_after_import(
         _STEP
         + """
 import glob, signal, subprocess, sys
@@ -331,7 +331,7 @@ told["left at the next start"] = len(glob.glob(of_the_child))
 
 
 def test_oomwhy_answers_while_the_host_is_still_full() -> None:
-    told = run_python(
+    told = run_after_import(
         SMALL_HOST
         + """
 import contextlib, gc, io

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -617,12 +617,12 @@ for batch in rows.batch(9000):
 
 @pytest.fixture(scope="module")
 def arena() -> dict[str, Any]:
-    return run_python(ON_THE_ARENA, ARENA)
+    return run_after_import(ON_THE_ARENA, ARENA)
 
 
 @pytest.fixture(scope="module")
 def host() -> dict[str, Any]:
-    return run_python(f"HAS_ALL = True\n{ON_THE_HOST}", {"TF_ENABLE_ONEDNN_OPTS": "0"})
+    return run_after_import(f"HAS_ALL = True\n{ON_THE_HOST}")
 
 
 ON_THE_ARENA_IT_SAYS: dict[str, dict[str, Any]] = {
@@ -744,7 +744,7 @@ def test_a_user_s_own_dumps_are_left_where_they_are(
 
 
 def test_the_dump_of_an_earlier_failure_is_not_taken_for_the_last_one_s() -> None:
-    told = run_python(
+    told = run_after_import(
         """
 import os, tempfile
 import tensorflow as tf
@@ -827,7 +827,7 @@ def raised_by(cell: str) -> BaseException:
 
 
 def test_what_the_program_allows_its_gpus_is_read_from_tensorflow() -> None:
-    told = run_python("""
+    told = run_after_import("""
 import tensorflow as tf
 from tensorflow.python.eager import context as tensorflow_s
 from oommagic.tf.context import limits_set

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from children import run_python
+from children import run_after_import
 
 from oommagic.explain.advice.engine import findings_of
 from oommagic.explain.advice.examples import STEP_OF_96
@@ -120,7 +120,7 @@ def told() -> Mapping[str, Any]:
             "keras.optimizers.SGD(1e6)",
         )
     )
-    return run_python(
+    return run_after_import(
         f"{RUN}\nran = {{name: run(cell) for name, cell in {cells!r}.items()}}\n{_TELL}"
     )
 

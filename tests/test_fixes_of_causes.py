@@ -4,7 +4,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from IPython import version_info
 
 from oommagic.explain.advice.engine import findings_of
@@ -115,7 +115,7 @@ told["returned"] = [min(figures[2:]), max(figures[2:])]
 
 @pytest.fixture(scope="module")
 def program() -> dict[str, Any]:
-    return run_python(PROGRAM, ARENA | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "300"})
+    return run_after_import(PROGRAM, ARENA | {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "300"})
 
 
 def test_a_retry_put_right_ends_as_if_training_had_begun_with_that_batch(
@@ -190,7 +190,7 @@ def test_what_ipython_says_of_out_holds_in_a_real_shell() -> None:
         gc.collect()
         told["reset"] = shell.user_ns["told"]() is not None
     """
-    assert run_python(textwrap.dedent(shell)) == {
+    assert run_after_import(textwrap.dedent(shell)) == {
         "behind a semicolon": False,
         "cleared": True,
         "kept": True,

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 from allocation_events import ALLOCATION_EVENTS
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,7 +97,7 @@ told["after_letting_go"] = sum(one.bytes for one in held_by({}, include_unnamed=
 
 @pytest.fixture(scope="module")
 def notebook() -> dict[str, Any]:
-    return run_python(NOTEBOOK, ARENA)
+    return run_after_import(NOTEBOOK, ARENA)
 
 
 def test_asking_allocates_nothing_even_for_a_table_updated_by_rows(
@@ -269,7 +269,7 @@ told["seconds_with_unnamed"] = min(seconds(include_unnamed=True) for _ in range(
 
 @pytest.fixture(scope="module")
 def names() -> dict[str, Any]:
-    return run_python(NAMES, ARENA)
+    return run_after_import(NAMES, ARENA)
 
 
 def test_memory_is_found_in_containers_objects_and_functions(names: dict[str, Any]) -> None:

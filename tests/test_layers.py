@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from allocation_events import ALLOCATION_EVENTS
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -214,7 +214,7 @@ for make in (sequential, recurrent, transformer, nested):
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Any]:
-    return run_python(ALLOCATION_EVENTS + MODELS, ARENA)
+    return run_after_import(ALLOCATION_EVENTS + MODELS, ARENA)
 
 
 @pytest.mark.parametrize("model", ["sequential", "recurrent", "transformer", "nested"])

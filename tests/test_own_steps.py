@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import failed_training, planned_training, too_large_a_model, unlimited_training
@@ -132,7 +132,7 @@ import os, sys; print(json.dumps(told), flush=True); os._exit(0)
 
 @pytest.fixture(scope="module")
 def trained() -> dict[str, Any]:
-    return run_python(TRAINED, ARENA)
+    return run_after_import(TRAINED, ARENA)
 
 
 @pytest.mark.of_tensorflow
@@ -180,7 +180,7 @@ def test_a_cell_that_did_not_train_says_nothing_of_batches(
 @pytest.mark.of_tensorflow
 @pytest.mark.slow_once
 def test_one_size_of_a_compiled_step_makes_no_plan() -> None:
-    told = run_python(COMPILED, ARENA)["compiled"]
+    told = run_after_import(COMPILED, ARENA)["compiled"]
     assert told["outcome"] == ""
     assert not told["is there"]
 
@@ -188,7 +188,7 @@ def test_one_size_of_a_compiled_step_makes_no_plan() -> None:
 @pytest.mark.of_tensorflow
 @pytest.mark.slow_once
 def test_a_step_that_ran_out_is_no_ground_for_a_plan() -> None:
-    told = run_python(AT_ONCE, {**ARENA, "TF_CPU_BFC_MEM_LIMIT_IN_MB": "80"})["at once"]
+    told = run_after_import(AT_ONCE, {**ARENA, "TF_CPU_BFC_MEM_LIMIT_IN_MB": "80"})["at once"]
     assert told["outcome"] == "ResourceExhaustedError"
     assert not told["is there"]
 
@@ -196,7 +196,7 @@ def test_a_step_that_ran_out_is_no_ground_for_a_plan() -> None:
 @pytest.mark.of_tensorflow
 @pytest.mark.slow_once
 def test_a_list_that_has_filled_the_device_is_not_taken_for_what_a_batch_needs() -> None:
-    told = run_python(LATER, ARENA)["later"]
+    told = run_after_import(LATER, ARENA)["later"]
     assert told["outcome"] == "ResourceExhaustedError"
     assert not told["is there"] or told["max"] >= 16
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from children import ROOT, run_python
+from children import ROOT, run_after_import
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,7 +87,7 @@ def test_a_parcel_is_small(journey: tuple[dict[str, Any], dict[str, Any]]) -> No
 
 @pytest.mark.of_tensorflow
 def test_large_weights_and_what_cannot_travel() -> None:
-    told = run_python("""
+    told = run_after_import("""
 import pickle, resource, sys, tempfile
 from pathlib import Path
 import keras, numpy as np, tensorflow as tf

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from children import run_python
+from children import run_after_import
 
 CHILD = """
 import dataclasses
@@ -42,7 +42,7 @@ steps(tf.data.Dataset.from_generator(never, output_signature=tf.TensorSpec((), t
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    return run_python(CHILD)
+    return run_after_import(CHILD)
 
 
 def test_a_data_set_tells_the_size_of_what_each_step_gives_and_keeps(told: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.slow_once]
 
@@ -215,22 +215,22 @@ told["too large"] = refusal(too_large_step, (tf.zeros((8, 100)),))
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
-    return run_python(MADE)
+    return run_after_import(MADE)
 
 
 @pytest.fixture(scope="module")
 def otherwise() -> dict[str, Any]:
-    return run_python(OTHERWISE)
+    return run_after_import(OTHERWISE)
 
 
 @pytest.fixture(scope="module")
 def refused() -> dict[str, Any]:
-    return run_python(REFUSED)
+    return run_after_import(REFUSED)
 
 
 @pytest.fixture(scope="module")
 def here() -> dict[str, Any]:
-    return run_python(HERE, ARENA)
+    return run_after_import(HERE, ARENA)
 
 
 def test_the_model_is_as_it_was_to_the_bit_and_nothing_is_left(made: dict[str, Any]) -> None:
@@ -331,7 +331,7 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(
 
 @pytest.fixture(scope="module")
 def own_step_here() -> dict[str, Any]:
-    return run_python(OWN_STEP_HERE, ARENA)
+    return run_after_import(OWN_STEP_HERE, ARENA)
 
 
 def test_what_a_step_of_ones_own_holds_there_is_not_counted_twice(

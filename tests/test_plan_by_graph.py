@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from children import run_python
+from children import run_after_import
 from test_plan import KERNEL
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.slow_once]
@@ -162,12 +162,12 @@ told["left"] = left()["children"] + left()["files"]
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
-    return run_python(MADE)
+    return run_after_import(MADE)
 
 
 @pytest.fixture(scope="module")
 def others() -> dict[str, Any]:
-    return run_python(OTHERS)
+    return run_after_import(OTHERS)
 
 
 def test_the_plan_says_that_it_is_made_from_the_graph_and_why(made: dict[str, Any]) -> None:

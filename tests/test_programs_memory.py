@@ -4,7 +4,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import, run_python
 
 _MEASURE = """
 from oommagic.measure.host import open_host_meter
@@ -120,7 +120,7 @@ told["plain"], told["taped"] = trained(0), [trained(3) for _ in range(3)]
 @pytest.mark.slow_once
 @pytest.mark.of_tensorflow
 def test_a_run_that_is_taped_takes_about_as_much_of_the_host_as_one_that_is_not() -> None:
-    told = run_python(_TAPED, ARENA)
+    told = run_after_import(_TAPED, ARENA)
     plain, taped = told["plain"], told["taped"]
     assert plain["notes"] == []
     assert len(taped[0]["notes"]) == 1

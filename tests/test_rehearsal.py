@@ -1,7 +1,7 @@
 """A run that is rehearsed at the size at which it was recorded takes what it really took."""
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import, run_python
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.slow_once]
 
@@ -91,5 +91,5 @@ told["peak"] = max(tapes.steps[0].tape.in_use_bytes)
 
 
 def test_a_first_step_takes_what_that_of_a_fit_takes() -> None:
-    fitted, recorded = (run_python(WIDE + then, ARENA)["peak"] for then in (FITTED, RECORDED))
+    fitted, recorded = (run_after_import(WIDE + then, ARENA)["peak"] for then in (FITTED, RECORDED))
     assert recorded == pytest.approx(fitted, rel=0.03)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from children import run_python
+from children import run_after_import
 from taping import NOTHING_LEFT, tape
 
 from oommagic.tf import context
@@ -178,7 +178,7 @@ told["tapes"], told["peak"], told["notes"] = run.facts(), memory()["peak"], run.
 
 
 def test_devices_that_are_made_while_the_cell_runs_are_taped_from_then_on() -> None:
-    told = run_python(
+    told = run_after_import(
         """
 import threading, time
 import tensorflow as tf
@@ -200,7 +200,7 @@ told["sizes"] = list(tape.bytes)
 
 
 def test_a_cpu_without_a_training_device_is_left_alone() -> None:
-    told = run_python(
+    told = run_after_import(
         """
 import tensorflow as tf
 from oommagic.tf import context
@@ -379,7 +379,7 @@ except KeyboardInterrupt:
 
 
 def test_what_tensorflow_logs_of_its_profiler_does_not_show_but_all_else_does() -> None:
-    told = run_python(
+    told = run_after_import(
         """
 import os, tempfile
 import tensorflow as tf

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from children import ROOT, run_python
+from children import ROOT, run_after_import
 
 pytestmark = pytest.mark.slow_once
 
@@ -58,7 +58,7 @@ told["files"] = os.listdir()
 
 
 def test_a_fit_is_compared_under_the_devices_limit_for_the_same_steps() -> None:
-    told = run_python(KERNEL + FIT)
+    told = run_after_import(KERNEL + FIT)
     smaller, same, _ = told["trials"]
     before = smaller["before"]
     assert before == same["before"]
@@ -102,7 +102,7 @@ for _ in range(1 << 30):
 
 
 def test_what_runs_out_does_so_in_the_child_and_the_fixed_cell_runs() -> None:
-    told = run_python(KERNEL + RUNS_OUT)
+    told = run_after_import(KERNEL + RUNS_OUT)
     (trial,) = told["trials"]
     assert trial["before"]["outcome"] == "ran out"
     assert "OOM when allocating" in trial["before"]["message"]
@@ -185,7 +185,7 @@ except oommagic.errors.CannotTravelError as error:
 
 
 def test_loops_of_ones_own_end_after_their_steps_with_the_data_that_they_had() -> None:
-    told = run_python(KERNEL + LOOPS)
+    told = run_after_import(KERNEL + LOOPS)
     (trial,) = told["trials"]
     for run in (trial["before"], trial["after"]):
         assert (run["outcome"], run["message"], run["steps"]) == ("finished", "", 6)

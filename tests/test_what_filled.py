@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import
 
 pytestmark = pytest.mark.of_tensorflow
 
@@ -302,7 +302,7 @@ def filled(notebook: str) -> dict[str, Filled]:
     cells = [(name, *cells) for name, cells in _NOTEBOOKS[notebook].items()]
     cells[0] = (cells[0][0], _SETTING + cells[0][1], cells[0][2])
     device = _SMALL_DEVICE if notebook == "a list that grows" else _DEVICE
-    told = run_python(f"cells = {cells!r}\n{_DRIVE}", device)
+    told = run_after_import(f"cells = {cells!r}\n{_DRIVE}", device)
     return {name: Filled(one) for name, one in told.items()}
 
 

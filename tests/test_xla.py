@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from children import ARENA, run_python
+from children import ARENA, run_after_import, run_python
 
 from oommagic.tf.xla_functions import compiling_quickly
 
@@ -151,7 +151,7 @@ def _told(model: str, batch: str) -> dict[str, Any]:
 def _told_with(model: str, batch: str, environment: Mapping[str, str]) -> dict[str, Any]:
     source = _SETTING + _MODELS[model] + _COMPILE
     asked = f"told.update(fit_and_look(model, x, y, {batch}))"
-    return run_python(source + asked, {**_DEVICE, **environment})
+    return run_after_import(source + asked, {**_DEVICE, **environment})
 
 
 # Compiling takes seconds: one size will do on each TensorFlow.
@@ -237,7 +237,7 @@ sizes, shapes = tape(lambda: step(x))
 
 
 def test_a_tf_function_of_the_user_s_is_read_without_being_traced_again() -> None:
-    told = run_python(
+    told = run_after_import(
         _SETTING + _OWN_STEP + "told.update(look(max(sizes), shapes, (w, v), step))", _DEVICE
     )
     assert told["asked"] == told["sum"] == told["taped"]
@@ -249,7 +249,7 @@ def test_a_batch_size_that_the_tape_does_not_show_is_found_from_the_bytes() -> N
         "@tf.function(jit_compile=True)",
         "@tf.function(jit_compile=True, input_signature=[tf.TensorSpec((None, 128))])",
     )
-    told = run_python(
+    told = run_after_import(
         _SETTING + source + "told.update(look(max(sizes), (), (w, v), step))", _DEVICE
     )
     assert told["asked"] == told["sum"] == told["taped"]
@@ -257,7 +257,7 @@ def test_a_batch_size_that_the_tape_does_not_show_is_found_from_the_bytes() -> N
 
 
 def test_what_cannot_be_read_is_a_sentence() -> None:
-    told = run_python(
+    told = run_after_import(
         _SETTING
         + _OWN_STEP
         + """

@@ -58,8 +58,9 @@ def saving_between(place: str, now: PlannedBatch, then: PlannedBatch) -> Saving:
 def _fixed_bytes(here: Situation) -> int:
     """Say what a step needs whatever its batch: what lasts, slots to come, gradients of weights."""
     slots = sum(slot_bytes(model) for _, model in here.models())
+    to_come = max(0, slots - here.held("optimizer slots"))
     gradients = max((model.trainable_bytes for _, model in here.models()), default=0)
-    return _lasting_bytes(here) + max(0, slots - here.held("optimizer slots")) + gradients
+    return _lasting_bytes(here) + to_come + max(gradients, _as_large_as_weights(here))
 
 
 def _bytes_of_a_sample(here: Situation) -> float:
@@ -71,16 +72,23 @@ def _bytes_of_a_sample(here: Situation) -> float:
 def _as_large_as_weights(here: Situation) -> int:
     """Add up what passes and has the shape of a weight: its gradient, and what updates it."""
     weights = here.shapes(*_LASTING)
-    passing = (one for one in here.holdings if one.kind not in _LASTING)
-    return sum(one.bytes for one in passing if one.shape in weights)
+    passing = [one for one in here.holdings if one.kind not in _LASTING and one.shape in weights]
+    makers = {one.layer for one in passing}
+    rounding = (one for one in here.holdings if one.kind == "rounding" and not one.owner)
+    beside = sum(one.bytes for one in rounding if one.layer in makers)
+    asked = here.asked_bytes if here.asked_shape in weights else 0
+    return sum(one.bytes for one in passing) + beside + asked
 
 
 def _lasting_bytes(here: Situation) -> int:
     """Add up what was there for longer than a step: weights, slots, data as a whole."""
-    held = sum(
-        one.bytes for one in here.holdings if one.kind in _LASTING or _is_whole_data(one, here)
-    )
+    held = sum(one.bytes for one in here.holdings if _lasts(one, here))
     return max(held, here.device_before_bytes)
+
+
+def _lasts(one: Holding, here: Situation) -> bool:
+    is_owned_rounding = one.kind == "rounding" and bool(one.owner)
+    return one.kind in _LASTING or is_owned_rounding or _is_whole_data(one, here)
 
 
 def _is_whole_data(one: Holding, here: Situation) -> bool:

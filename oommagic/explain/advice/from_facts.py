@@ -10,7 +10,7 @@ from oommagic.explain.advice.typed import TypedCell
 from oommagic.explain.facts import Facts, SetLimit
 from oommagic.explain.growth import growths
 from oommagic.recording import Named
-from oommagic.report import HOST, Forecast, Verdict
+from oommagic.report import HOST, Composition, Failure, Forecast, Verdict
 
 _GRADIENTS = "gradient_tape/"
 """Stands in the names of ops that go back through a step."""
@@ -34,7 +34,6 @@ def situation_of(  # noqa: PLR0913, PLR0917 (each is a source of its own)
         lines=facts.lines(),
         forecast=forecast,
         batch=_batch(facts, forecast),
-        has_all_activations=facts.failure is not None and _GRADIENTS in facts.failure.op,
         growths=grown,
         traces={each.name: each.traces for each in facts.traced},
         names=names,
@@ -56,7 +55,7 @@ def _needed_bytes(account: Account) -> int:
 def _with_device(here: Situation, facts: Facts, needed_bytes: int) -> Situation:
     """Add what the device that trains has shown."""
     figures, gpu = facts.device(here.device), facts.gpu(here.device)
-    composition = facts.composition(here.device)
+    composition, failure = facts.composition(here.device), facts.failure
     peak_bytes = figures.peak_bytes if figures is not None else 0
     return replace(
         here,
@@ -64,12 +63,21 @@ def _with_device(here: Situation, facts: Facts, needed_bytes: int) -> Situation:
         device_needs_bytes=max(peak_bytes, _device_needs(here, facts, needed_bytes)),
         device_before_bytes=figures.before_bytes if figures is not None else 0,
         device_limit_bytes=figures.limit_bytes if figures is not None else None,
-        largest_free_bytes=facts.failure.largest_free_bytes if facts.failure is not None else None,
+        largest_free_bytes=failure.largest_free_bytes if failure is not None else None,
+        asked_bytes=(failure.asked_bytes or 0) if failure is not None else 0,
+        asked_shape=failure.shape if failure is not None else None,
+        has_all_activations=failure is not None and _went_back(failure, composition),
         holdings=composition.holdings if composition is not None else (),
         device_outputs=_outputs_on(here.device, facts),
         is_on_gpu=here.device.startswith("GPU:"),
         others_bytes=(gpu.used_by_others_bytes or 0) if gpu is not None else 0,
     )
+
+
+def _went_back(failure: Failure, composition: Composition | None) -> bool:
+    """Say whether a step had come to its gradients when it ran out."""
+    held = composition.holdings if composition is not None else ()
+    return _GRADIENTS in failure.op or any(one.kind == "gradients" and one.bytes for one in held)
 
 
 def _device_needs(here: Situation, facts: Facts, needed_bytes: int) -> int:

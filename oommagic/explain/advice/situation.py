@@ -36,6 +36,9 @@ class Situation:
     """What was in use before the cell."""
     device_limit_bytes: int | None = None
     largest_free_bytes: int | None = None
+    asked_bytes: int = 0
+    """What was asked for when the device ran out."""
+    asked_shape: tuple[int, ...] | None = None
     holdings: tuple[Holding, ...] = ()
     """Who held what of the device at its fullest; they add up to it."""
     host_peak_bytes: int = 0
@@ -49,7 +52,7 @@ class Situation:
     batch: int | None = None
     """The size of the training steps that ran."""
     has_all_activations: bool = False
-    """Whether the step that ran out had come to its gradients: its activations were there then."""
+    """Whether the step that ran out had come to gradients: all its activations had been there."""
     growths: tuple[Growth, ...] = ()
     traces: Mapping[str, int] = field(default_factory=dict)
     """How often each tf.function was traced."""

@@ -15,8 +15,9 @@ from oommagic.explain.advice.fitting import (
 from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
-from oommagic.report import PlannedBatch
-from oommagic.units import format_bytes
+from oommagic.recording import LayerFacts, ModelFacts, Named
+from oommagic.report import Holding, PlannedBatch
+from oommagic.units import MIB, format_bytes
 
 _STEP_OF_16 = replace(
     STEP_OF_96,
@@ -24,6 +25,32 @@ _STEP_OF_16 = replace(
     forecast=None if STEP_OF_96.forecast is None else replace(STEP_OF_96.forecast, max_batch=16),
 )
 """The same with Keras's own batch size, which is too large, too."""
+_TABLE = (44_000, 256)
+_UPDATE_OF_A_TABLE = replace(
+    STEP_OF_96,
+    forecast=None,
+    batch=32,
+    device_needs_bytes=294 * MIB,
+    device_limit_bytes=260 * MIB,
+    asked_bytes=43 * MIB,
+    asked_shape=_TABLE,
+    has_all_activations=True,
+    holdings=(
+        Holding("weights", 43 * MIB, layer="embedding", owner="model", shape=_TABLE),
+        Holding("optimizer slots", 43 * MIB, owner="model.optimizer", shape=_TABLE),
+        Holding("workspace", 86 * MIB, layer="adam", shape=_TABLE, count=2),
+        Holding("rounding", 58 * MIB, layer="adam"),
+        Holding("rounding", 19 * MIB, layer="embedding", owner="model.optimizer"),
+        Holding("gradients", 2 * MIB, layer="lstm", shape=(32, 64, 256)),
+    ),
+    names={
+        "model": Named(
+            "model",
+            model=ModelFacts((LayerFacts("embedding", "Embedding", 43 * MIB),), optimizer="Adam"),
+        )
+    },
+)
+"""A first step that ran out amid the update of a large table, whatever its batch."""
 _LEAST_OF_WHAT_FITS = 4
 """A fixed shape becomes no smaller than a fourth of what fits: a prime has no divisor but 1."""
 
@@ -174,6 +201,7 @@ class SmallerBatch(Rule):
         ),
         Case("for one in runs:\n    model.fit(x, y, batch_size=one.batch)\n", STEP_OF_96),
         Case("model.fit(x, y, batch_size=128)\n"),
+        Case("model.fit(x, y, batch_size=32)\n", _UPDATE_OF_A_TABLE),
     )
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:

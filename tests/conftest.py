@@ -19,8 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Let one more test run than there are processors: an allocation that fails waits for 10 s."""
-    return (os.cpu_count() or 1) + 1
+    """Let more tests run than there are processors: an allocation that fails waits for 10 s."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,7 +27,7 @@ def told(cell: nbformat.NotebookNode) -> str:
 def run(name: str) -> list[nbformat.NotebookNode]:
     """Run a notebook as its reader would, and return its code cells."""
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=1200, kernel_name="python3").execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 

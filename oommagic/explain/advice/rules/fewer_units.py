@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import DATA_ON_THE_DEVICE
-from oommagic.explain.advice.rule import Case, Found, Rule, expected
+from oommagic.explain.advice.heavy_layer import heaviest_layer, saving_of_half_its_units
+from oommagic.explain.advice.rule import Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
-from oommagic.report import HoldingKind
 from oommagic.units import format_bytes
-
-_LEAST_SHARE = 0.1
-_BY_WEIGHTS: tuple[HoldingKind, ...] = ("weights", "optimizer slots", "gradients")
 
 
 class FewerUnits(Rule):
@@ -46,13 +43,9 @@ class FewerUnits(Rule):
 
     def look(self, cell: TypedCell, here: Situation) -> Iterator[Found]:
         """Find the layer whose weights take most."""
-        layers = here.layers_by_bytes("weights", "optimizer slots")
-        if not layers:
-            return
-        layer = layers[0][0]
-        size = here.held(*_BY_WEIGHTS, layer=layer)
-        if size >= _LEAST_SHARE * here.device_needs_bytes:
-            half = size // 2
+        heaviest = heaviest_layer(here, "weights", "optimizer slots")
+        if heaviest is not None:
+            layer, size = heaviest
             yield Found(
                 title=f"Half the units in `{layer}`",
                 message=(
@@ -61,5 +54,5 @@ class FewerUnits(Rule):
                     "of it, and the layer behind it gets smaller, too."
                 ),
                 place=here.device,
-                saving=expected(here.device, 1.5 * half, low=0.55, high=1.5),
+                saving=saving_of_half_its_units(here, size),
             )

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 from oommagic.explain.advice.examples import STEP_OF_96
 from oommagic.explain.advice.examples_of_causes import LARGE_DENSE_LAYER, LARGE_PREDICTION
-from oommagic.explain.advice.rule import STEP, Case, Found, Rule, expected
+from oommagic.explain.advice.heavy_layer import heaviest_layer, saving_of_half_its_units
+from oommagic.explain.advice.rule import STEP, Case, Found, Rule
 from oommagic.explain.advice.situation import Situation
 from oommagic.explain.advice.typed import TypedCell
-from oommagic.report import HoldingKind
 from oommagic.units import format_bytes
-
-_LEAST_SHARE = 0.1
-_BY_WEIGHTS: tuple[HoldingKind, ...] = ("weights", "optimizer slots", "gradients")
 
 
 class Pruning(Rule):
@@ -53,16 +50,16 @@ class Pruning(Rule):
         predicts = any(cell.calls_of("predict")) and not any(cell.calls_of("fit", "GradientTape"))
         if not is_pruned and not (predicts and here.cause == "evaluation"):
             return
-        for layer, _ in here.layers_by_bytes("weights")[:1]:
-            size = here.held(*_BY_WEIGHTS, layer=layer)
-            if size >= _LEAST_SHARE * here.device_needs_bytes:
-                yield Found(
-                    title=f"Prune whole units of `{layer}`",
-                    message=(
-                        f"The weights of `{layer}`, and their gradients and slots where it trains, "
-                        f"take {format_bytes(size)}, zeros or not. With half its units they take "
-                        "half of that, and the layer behind it gets smaller, too."
-                    ),
-                    place=here.device,
-                    saving=expected(here.device, 0.75 * size, low=0.55, high=1.5),
-                )
+        heaviest = heaviest_layer(here, "weights")
+        if heaviest is not None:
+            layer, size = heaviest
+            yield Found(
+                title=f"Prune whole units of `{layer}`",
+                message=(
+                    f"The weights of `{layer}`, and their gradients and slots where it trains, "
+                    f"take {format_bytes(size)}, zeros or not. With half its units they take "
+                    "half of that, and the layer behind it gets smaller, too."
+                ),
+                place=here.device,
+                saving=saving_of_half_its_units(here, size),
+            )

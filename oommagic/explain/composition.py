@@ -48,13 +48,12 @@ def composition_at_peak(
     """
     known = _Known(held_before, held_after, hints)
     composition = _composition(tape, peak_event(tape), "peak", known)
-    highest = run_peak_bytes or 0
-    is_higher = highest > composition.total_bytes
-    if not is_higher or format_bytes(highest) == format_bytes(composition.total_bytes):
+    more_bytes = (run_peak_bytes or 0) - composition.total_bytes
+    if more_bytes <= 0:
         return composition
     note = (
         f"{_recorded_part(tape, composition.total_bytes)} The peak of the whole run was "
-        f"{format_bytes(highest)}, when nothing was recorded."
+        f"{format_bytes(more_bytes)} higher, when nothing was recorded."
     )
     return _of_the_recorded(composition, note)
 

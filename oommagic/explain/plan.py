@@ -33,10 +33,12 @@ _RUN_STEPS = 5
 """What is told is the peak of so many steps in a row: the highest of them."""
 _EVEN = 0.5
 """How likely such a run stays below the peak that is told."""
-_BELOW, _ABOVE = 0.04, 0.05
+_BELOW, _ABOVE = 0.03, 0.02
+_BELOW_QUICK, _ABOVE_QUICK = 0.1, 0.3
 _BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 4, 400
-"""How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, and
-what other orders of small ops make, which is more where there are more of them."""
+"""How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, more
+at sizes below all that ran, where ops are so quick that they come in any order; and what other
+orders of small ops make, which is more where there are more of them."""
 _OF_SPREAD = 0.5
 """Of what rehearsed runs differ by, for those that were not rehearsed."""
 _BESIDE_COMPILED, _OF_ONE_PIECE, _BESIDE_COMPILED_BYTES = 0.01, 0.01, MIB // 2
@@ -264,8 +266,9 @@ class Plan:
             reached += self._in_orders(begun, alike, least)
         added_bytes = peak - rehearsal.settled_bytes
         beside_bytes = self._beside_bytes(batch, added_bytes, max(reached) - min(reached))
-        low = min(reached) - _BELOW * added_bytes - beside_bytes
-        high = max(reached) + _ABOVE * added_bytes + beside_bytes
+        below, above = self._shares_beside(batch)
+        low = min(reached) - below * added_bytes - beside_bytes
+        high = max(reached) + above * added_bytes + beside_bytes
         return max(round(low), 0), peak, round(high)
 
     def _in_orders(
@@ -282,6 +285,12 @@ class Plan:
             return rehearsal.highest_with(run)
         except RanOutError:
             return self._here.limit_bytes
+
+    def _shares_beside(self, batch: int) -> tuple[float, float]:
+        """Tell how far real peaks lie beside rehearsed ones, of what a step adds."""
+        if batch < min(self._ran):
+            return _BELOW + _BELOW_QUICK, _ABOVE + _ABOVE_QUICK
+        return _BELOW, _ABOVE
 
     def _beside_bytes(self, batch: int, added_bytes: int, spread_bytes: int) -> float:
         """Tell how far real runs may lie beside all that were rehearsed."""

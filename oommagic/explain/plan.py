@@ -33,7 +33,7 @@ _RUN_STEPS = 5
 """What is told is the peak of so many steps in a row: the highest of them."""
 _EVEN = 0.5
 """How likely such a run stays below the peak that is told."""
-_BELOW, _ABOVE = 0.03, 0.02
+_BELOW, _ABOVE = 0.02, 0.02
 _BELOW_QUICK, _ABOVE_QUICK = 0.1, 0.3
 _BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 4, 400
 """How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, more

@@ -213,6 +213,17 @@ def test_steps_before_the_one_that_failed_are_enough() -> None:
     assert after.rows == before.rows
 
 
+def test_what_is_folded_for_the_next_step_is_no_training() -> None:
+    made: list[Event] = [(12, 40, 3, 7)]
+    folded: list[Event] = [(10, 1, 1, 2), (11, 1, 1, 2), (11, 0, 4, 0), (10, 0, 4, 0)]
+    failing = [(10, 9000, 0, 3), (10, 0, 4, 0)]
+    spans = [(-0.0, 0.5, "initialize_variables"), (4.9, 20.0, "step")]
+    tape = _tape([*made, *folded, *failing], spans)
+    assert forecast_of_cell(replace(_cell(tape), has_failed=True)) is None
+    trained = replace(tape, steps=((-0.0, 4.5, "step"), spans[1]))
+    assert forecast_of_cell(replace(_cell(trained), has_failed=True)) is not None
+
+
 def test_the_text_is_short_and_fits_the_terminal() -> None:
     report = failed_training()
     with_plan = replace(report, plan=planned_training())

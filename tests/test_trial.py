@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from children import ROOT, run_after_import
+from children import ROOT, run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from test_plan_sums import growing, tapes
@@ -339,7 +339,7 @@ def test_a_message_makes_nothing_but_our_values(hostile: object) -> None:
 @pytest.mark.slow_once
 @pytest.mark.of_tensorflow
 def test_steps_run_in_a_child_or_say_what_went_wrong() -> None:
-    told = run_after_import("""
+    told = run_python("""
 import keras, numpy as np, os, tensorflow as tf
 from oommagic.errors import OommagicError
 from oommagic.tf.samples import from_arrays
@@ -378,7 +378,7 @@ told["is_untouched"] = not model.built
 @pytest.mark.long
 @pytest.mark.of_tensorflow
 def test_a_device_that_is_too_small_runs_out_in_the_child() -> None:
-    told = run_after_import("""
+    told = run_python("""
 import numpy as np, tensorflow as tf
 from oommagic.tf.samples import from_arrays
 from oommagic.trial.parent import run

@@ -123,22 +123,23 @@ def _training(cell: CellSteps) -> tuple[str, list[_Span]]:
     by_name: dict[str, list[_Span]] = {}
     ends = [began_s for began_s, _, _ in cell.tape.steps[1:]]
     ends += [ended_s for _, ended_s, _ in cell.tape.steps[-1:]]
-    for (began_s, _, name), next_s in zip(cell.tape.steps, ends, strict=True):
-        if _is_whole(cell, began_s, next_s):
+    for (began_s, ended_s, name), next_s in zip(cell.tape.steps, ends, strict=True):
+        # Until the next one, constants of its gradients may be folded: that trains nothing.
+        trains = _trains(_cut(cell.tape, began_s, ended_s))
+        if trains and _is_whole(cell, began_s, next_s):
             by_name.setdefault(name, []).append((began_s, next_s))
     name = max(by_name, key=lambda one: _highest(cell.tape, by_name[one]), default="")
     return name, by_name.get(name, [])
 
 
 def _is_whole(cell: CellSteps, began_s: float, ended_s: float) -> bool:
-    """Tell whether all of a step is on the tape, and that it trained and did not run out."""
+    """Tell whether all of a step is on the tape, and that it did not run out."""
     tape = cell.tape
     if not tape.times_s or began_s < tape.times_s[0]:
         return False
     if cell.has_failed and tape.is_whole and ended_s >= tape.steps[-1][1]:
         return False
-    step = _cut(tape, began_s, ended_s)
-    return _trains(step) and not _stood_still(step, ended_s)
+    return not _stood_still(_cut(tape, began_s, ended_s), ended_s)
 
 
 def _trains(step: Tape) -> bool:

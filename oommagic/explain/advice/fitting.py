@@ -73,7 +73,7 @@ def _as_large_as_weights(here: Situation) -> int:
     """Add up what passes and has the shape of a weight: its gradient, and what updates it."""
     weights = here.shapes(*_LASTING)
     passing = [one for one in here.holdings if one.kind not in _LASTING and one.shape in weights]
-    makers = {one.layer for one in passing}
+    makers = {one.layer for one in passing if one.layer}
     rounding = (one for one in here.holdings if one.kind == "rounding" and not one.owner)
     beside = sum(one.bytes for one in rounding if one.layer in makers)
     asked = here.asked_bytes if here.asked_shape in weights else 0

@@ -14,6 +14,8 @@ from oommagic.report import HOST, Composition, Failure, Forecast, Verdict
 
 _GRADIENTS = "gradient_tape/"
 """Stands in the names of ops that go back through a step."""
+_OF_NOTE = 0.005
+"""Of what was held: less may be shapes and constants, which are worked out beforehand."""
 
 
 def situation_of(  # noqa: PLR0913, PLR0917 (each is a source of its own)
@@ -76,8 +78,11 @@ def _with_device(here: Situation, facts: Facts, needed_bytes: int) -> Situation:
 
 def _went_back(failure: Failure, composition: Composition | None) -> bool:
     """Say whether a step had come to its gradients when it ran out."""
+    if _GRADIENTS in failure.op:
+        return True
     held = composition.holdings if composition is not None else ()
-    return _GRADIENTS in failure.op or any(one.kind == "gradients" and one.bytes for one in held)
+    gradient_bytes = sum(one.bytes for one in held if one.kind == "gradients")
+    return gradient_bytes > _OF_NOTE * sum(one.bytes for one in held)
 
 
 def _device_needs(here: Situation, facts: Facts, needed_bytes: int) -> int:

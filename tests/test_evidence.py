@@ -192,6 +192,29 @@ told["line"] = run.report.verdict.line_source
     assert told["line"] in {"", "raise tf.errors.ResourceExhaustedError(None, None, words)"}
 
 
+def test_what_the_last_error_about_memory_still_holds_has_a_name_in_the_next_run() -> None:
+    told = run_after_import(
+        _STEP
+        + """
+from oommagic.magics import open_shell
+shell = open_shell()
+words = "OOM when allocating tensor with shape[9] and type float on CPU:0 by allocator GPU_0_bfc"
+shell.push({"tf": tf, "step": step, "x": x, "words": words})
+shell.run_cell('''
+def fails():
+    hoard = tf.zeros((1024, 1024))
+    raise tf.errors.ResourceExhaustedError(None, None, words)
+fails()
+''')
+shell.run_cell("%%oomprofile -q\\nfor _ in range(9):\\n    step(x)")
+(found,) = oommagic.last_report().compositions
+told["owners"] = {one.owner: one.bytes for one in found.holdings}
+""",
+        ARENA,
+    )
+    assert told["owners"]["hoard in fails, by the last error"] == 4 << 20
+
+
 def test_what_goes_wrong_once_steps_have_run_again_is_not_for_want_of_memory() -> None:
     told = run_after_import(
         _STEP

@@ -148,10 +148,20 @@ def _composition(
 
 
 def _names_at_its_ends(tape: Tape, known: _Known) -> tuple[list[Held], list[Held]]:
-    """Give what names held when the tape began and ended, else when the run did."""
+    """Give what names held when the tape began and ended, else when the run did.
+
+    What lives without a name is looked for when the run begins and ends alone.
+    """
     before = known.before if tape.names_before is None else tape.names_before.held
     after = known.after if tape.names_after is None else tape.names_after.held
-    return _on(tape.device, before), _on(tape.device, after)
+    own = {held.address for held in before}
+    still = {(held.address, held.bytes) for held in known.after}
+    throughout = (
+        held
+        for held in known.before
+        if (held.address, held.bytes) in still and held.address not in own
+    )
+    return _on(tape.device, [*before, *throughout]), _on(tape.device, after)
 
 
 def _compiled_step(

@@ -4,6 +4,7 @@ Tapes of the first steps, what the notebook's names hold before and after, and t
 own dump of a failure.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ def what_is_held(namespace: Mapping[str, object], *, include_unnamed: bool) -> t
     return ()
 
 
+def _is_after_failure() -> bool:
+    """Say whether the last error, which keeps what its functions held, was about memory."""
+    error = getattr(sys, "last_value", None)
+    return isinstance(error, BaseException) and failure_of(error) is not None
+
+
 class Witness:
     """Gathers the evidence of one run: `begin`, `tick` from a thread, `end`, `close`."""
 
@@ -84,7 +91,8 @@ class Witness:
 
     def begin(self) -> None:
         """Look at what is there, and start the tape."""
-        self._held_before = what_is_held(self._namespace, include_unnamed=False)
+        # A look at all objects takes a while: only where a failed step has left some.
+        self._held_before = what_is_held(self._namespace, include_unnamed=_is_after_failure())
         self._dumps.open()
         self._caught.begin()
         self._interrupts.start()

@@ -154,7 +154,7 @@ def _names_at_its_ends(tape: Tape, known: _Known) -> tuple[list[Held], list[Held
     """
     before = known.before if tape.names_before is None else tape.names_before.held
     after = known.after if tape.names_after is None else tape.names_after.held
-    own = {held.address for held in before}
+    own = {0, *(held.address for held in before)}  # 0: where it lies is not known
     still = {(held.address, held.bytes) for held in known.after}
     throughout = (
         held

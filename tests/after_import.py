@@ -1,7 +1,7 @@
 """An interpreter that has imported TensorFlow, once: it forks for each piece of source it is sent.
 
-What is forked has TensorFlow as if it had just been imported: the import makes no device, and
-starts no thread that a fork would lose.
+What is forked has TensorFlow as if it had just been imported: the import makes no device, and of
+threads only those of the linear algebra, which mends itself in a fork.
 """
 
 import json
@@ -18,6 +18,8 @@ import tensorflow as tf
 
 assert tf.keras.Model  # which imports Keras
 
+_ADDING = os.O_WRONLY | os.O_APPEND
+
 
 def next_task() -> dict[str, Any]:
     """Give a task in a fork of this process; say here how each ended."""
@@ -33,8 +35,8 @@ def next_task() -> dict[str, Any]:
 
 def begin(task: dict[str, Any]) -> None:
     """Read nothing, write to the task's files, and have its environment."""
-    ways = {0: (os.devnull, os.O_RDONLY), 1: (task["output"], os.O_WRONLY)}
-    for number, (path, way) in {**ways, 2: (task["errors"], os.O_WRONLY)}.items():
+    ways = {0: (os.devnull, os.O_RDONLY), 1: (task["output"], _ADDING)}
+    for number, (path, way) in {**ways, 2: (task["errors"], _ADDING)}.items():
         opened = os.open(path, way)
         os.dup2(opened, number)
         os.close(opened)

@@ -21,6 +21,7 @@ ARENA = {
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
 
+_NO_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 _PATIENCE_S = 120
 _BEFORE = "import json\ntold = {}\n"
 _ANSWERING = """
@@ -60,9 +61,6 @@ def run_after_import(source: str, env: Mapping[str, str] | None = None) -> dict[
         return _told(code, output.read(), errors.read())
 
 
-_NO_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
-
-
 class _Importer:
     """The interpreter that imports TensorFlow once for all tests of a worker."""
 
@@ -85,11 +83,12 @@ class _Importer:
         assert answering is not None
         asking.write(json.dumps(task) + "\n")
         asking.flush()
-        if not select.select([answering], [], [], _PATIENCE_S)[0]:
+        code = answering.readline() if select.select([answering], [], [], _PATIENCE_S)[0] else ""
+        if not code:  # too late, or it has died
             self._end()
             _importer.cache_clear()
             raise subprocess.TimeoutExpired("a fork of after_import.py", _PATIENCE_S)
-        return int(answering.readline())
+        return int(code)
 
     def _end(self) -> None:
         with suppress(ProcessLookupError):

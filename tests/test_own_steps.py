@@ -224,6 +224,13 @@ def test_what_is_folded_for_the_next_step_is_no_training() -> None:
     assert forecast_of_cell(replace(_cell(trained), has_failed=True)) is not None
 
 
+def test_steps_within_steps_do_not_cost_the_report() -> None:
+    tape = _tape(LAYERS + [(place, 0, 4, 0) for place, *_ in LAYERS], [])
+    within = replace(tape, steps=((0.5, 2.5, "inner"), (-0.0, 3.9, "outer")))
+    forecast = forecast_of_cell(_cell(within))
+    assert forecast is None or forecast.title == "outer"
+
+
 def test_the_text_is_short_and_fits_the_terminal() -> None:
     report = failed_training()
     with_plan = replace(report, plan=planned_training())

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from children import ARENA, run_after_import
+from children import ARENA, run_after_import, run_python
 
 pytestmark = [pytest.mark.of_tensorflow, pytest.mark.slow_once]
 
@@ -215,7 +215,7 @@ told["too large"] = refusal(too_large_step, (tf.zeros((8, 100)),))
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Any]:
-    return run_after_import(MADE)
+    return run_python(MADE)
 
 
 @pytest.fixture(scope="module")

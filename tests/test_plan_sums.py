@@ -156,6 +156,12 @@ def test_a_workspace_that_one_size_has_and_the_next_has_not_is_in_the_range() ->
     assert high > (16 + 64) * MIB
 
 
+def test_a_smaller_batch_is_not_said_to_take_more_at_the_most() -> None:
+    made = Plan(tapes(*(growing(size) for size in (29, 29, 29, 61, 61, 61))))
+    highs = [row.high_bytes for row in made.forecast.rows]
+    assert highs == sorted(highs)
+
+
 def test_a_step_that_allocates_nothing_that_counts_has_a_plan_all_the_same() -> None:
     crumbs = [step(batch, (PLAIN, 16)) for batch in (11, 11, 31, 31)]
     assert Plan(tapes(*crumbs)).peak_bytes(1000) < MIB * 8

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from children import ROOT, run_after_import
+from children import ROOT, run_after_import, run_python
 
 pytestmark = pytest.mark.slow_once
 
@@ -58,7 +58,7 @@ told["files"] = os.listdir()
 
 
 def test_a_fit_is_compared_under_the_devices_limit_for_the_same_steps() -> None:
-    told = run_after_import(KERNEL + FIT)
+    told = run_python(KERNEL + FIT)
     smaller, same, _ = told["trials"]
     before = smaller["before"]
     assert before == same["before"]

@@ -51,9 +51,10 @@ def composition_at_peak(
     more_bytes = (run_peak_bytes or 0) - composition.total_bytes
     if more_bytes <= 0:
         return composition
+    when = "" if tape.is_whole else ", when nothing was recorded"
     note = (
         f"{_recorded_part(tape, composition.total_bytes)} The peak of the whole run was "
-        f"{format_bytes(more_bytes)} higher, when nothing was recorded."
+        f"{format_bytes(more_bytes)} higher{when}."
     )
     return _of_the_recorded(composition, note)
 
@@ -150,16 +151,17 @@ def _composition(
 def _names_at_its_ends(tape: Tape, known: _Known) -> tuple[list[Held], list[Held]]:
     """Give what names held when the tape began and ended, else when the run did.
 
-    What lives without a name is looked for when the run begins and ends alone.
+    What the last error holds is looked for when the run begins and ends alone: what is there both
+    times, by the same owner, was there throughout.
     """
     before = known.before if tape.names_before is None else tape.names_before.held
     after = known.after if tape.names_after is None else tape.names_after.held
     own = {0, *(held.address for held in before)}  # 0: where it lies is not known
-    still = {(held.address, held.bytes) for held in known.after}
+    still = {(held.owner, held.address, held.bytes) for held in known.after if held.owner}
     throughout = (
         held
         for held in known.before
-        if (held.address, held.bytes) in still and held.address not in own
+        if (held.owner, held.address, held.bytes) in still and held.address not in own
     )
     return _on(tape.device, [*before, *throughout]), _on(tape.device, after)
 

@@ -124,8 +124,9 @@ def _training(cell: CellSteps) -> tuple[str, list[_Span]]:
     ends = [began_s for began_s, _, _ in cell.tape.steps[1:]]
     ends += [ended_s for _, ended_s, _ in cell.tape.steps[-1:]]
     for (began_s, ended_s, name), next_s in zip(cell.tape.steps, ends, strict=True):
-        # Until the next one, constants of its gradients may be folded: that trains nothing.
-        trains = _trains(_cut(cell.tape, began_s, ended_s))
+        # Before the next one, constants of its gradients may be folded: that trains nothing. A
+        # call within another one ends first, and stands before it.
+        trains = _trains(_cut(cell.tape, began_s, min(ended_s, next_s)))
         if trains and _is_whole(cell, began_s, next_s):
             by_name.setdefault(name, []).append((began_s, next_s))
     name = max(by_name, key=lambda one: _highest(cell.tape, by_name[one]), default="")

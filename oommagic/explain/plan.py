@@ -34,11 +34,11 @@ _RUN_STEPS = 5
 _EVEN = 0.5
 """How likely such a run stays below the peak that is told."""
 _BELOW, _ABOVE = 0.02, 0.02
-_BELOW_QUICK, _ABOVE_QUICK = 0.1, 0.3
+_MORE_BELOW, _MORE_ABOVE = 0.2, 0.5
 _BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 4, 400
 """How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, more
-at sizes below all that ran, where ops are so quick that they come in any order; and what other
-orders of small ops make, which is more where there are more of them."""
+for each halving below all sizes that ran, where ops are so quick that they come in any order; and
+what other orders of small ops make, which is more where there are more of them."""
 _OF_SPREAD = 0.5
 """Of what rehearsed runs differ by, for those that were not rehearsed."""
 _BESIDE_COMPILED, _OF_ONE_PIECE, _BESIDE_COMPILED_BYTES = 0.01, 0.01, MIB // 2
@@ -288,9 +288,9 @@ class Plan:
 
     def _shares_beside(self, batch: int) -> tuple[float, float]:
         """Tell how far real peaks lie beside rehearsed ones, of what a step adds."""
-        if batch < min(self._ran):
-            return _BELOW + _BELOW_QUICK, _ABOVE + _ABOVE_QUICK
-        return _BELOW, _ABOVE
+        is_below = len(self._ran) > 1 and batch < min(self._ran)  # of one size it is unsure anyway
+        halvings = log2(min(self._ran) / batch) if is_below else 0.0
+        return _BELOW + halvings * _MORE_BELOW, _ABOVE + halvings * _MORE_ABOVE
 
     def _beside_bytes(self, batch: int, added_bytes: int, spread_bytes: int) -> float:
         """Tell how far real runs may lie beside all that were rehearsed."""

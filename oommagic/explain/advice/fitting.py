@@ -58,26 +58,40 @@ def saving_between(place: str, now: PlannedBatch, then: PlannedBatch) -> Saving:
 def _fixed_bytes(here: Situation) -> int:
     """Say what a step needs whatever its batch: what lasts, slots to come, gradients of weights."""
     slots = sum(slot_bytes(model) for _, model in here.models())
-    to_come = max(0, slots - here.held("optimizer slots"))
+    # What was asked for may be such a slot.
+    to_come = max(0, slots - here.held("optimizer slots"), _asked_for_weights(here))
     gradients = max((model.trainable_bytes for _, model in here.models()), default=0)
     return _lasting_bytes(here) + to_come + max(gradients, _as_large_as_weights(here))
 
 
 def _bytes_of_a_sample(here: Situation) -> float:
     """Share what a step had when it ran out among its samples; 0 where that is not known."""
-    grown = here.device_needs_bytes - _lasting_bytes(here) - _as_large_as_weights(here)
+    of_weights = _as_large_as_weights(here) + _asked_for_weights(here)
+    grown = here.device_needs_bytes - _lasting_bytes(here) - of_weights
     return max(0, grown) / here.batch if here.batch and here.ran_out else 0.0
 
 
 def _as_large_as_weights(here: Situation) -> int:
-    """Add up what passes and has the shape of a weight: its gradient, and what updates it."""
+    """Add up what passes and has the shape of a weight: its gradient, and what updates it.
+
+    With it goes the rounding of its layers: whose of them it is is not known.
+    """
     weights = here.shapes(*_LASTING)
-    passing = [one for one in here.holdings if one.kind not in _LASTING and one.shape in weights]
+    passing = [one for one in here.holdings if _updates(one, here) and one.shape in weights]
     makers = {one.layer for one in passing if one.layer}
     rounding = (one for one in here.holdings if one.kind == "rounding" and not one.owner)
     beside = sum(one.bytes for one in rounding if one.layer in makers)
-    asked = here.asked_bytes if here.asked_shape in weights else 0
-    return sum(one.bytes for one in passing) + beside + asked
+    return sum(one.bytes for one in passing) + beside
+
+
+def _updates(one: Holding, here: Situation) -> bool:
+    """Say whether it may be a gradient or work on one: activations have such shapes by chance."""
+    return one.kind != "activations" and not _lasts(one, here)
+
+
+def _asked_for_weights(here: Situation) -> int:
+    """Give what was asked for when it ran out, if that has the shape of a weight."""
+    return here.asked_bytes if here.asked_shape in here.shapes(*_LASTING) else 0
 
 
 def _lasting_bytes(here: Situation) -> int:

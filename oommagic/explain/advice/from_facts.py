@@ -57,7 +57,8 @@ def _needed_bytes(account: Account) -> int:
 def _with_device(here: Situation, facts: Facts, needed_bytes: int) -> Situation:
     """Add what the device that trains has shown."""
     figures, gpu = facts.device(here.device), facts.gpu(here.device)
-    composition, failure = facts.composition(here.device), facts.failure
+    composition = facts.composition(here.device)
+    failure = facts.failure if here.place == here.device else None
     peak_bytes = figures.peak_bytes if figures is not None else 0
     return replace(
         here,
@@ -65,7 +66,7 @@ def _with_device(here: Situation, facts: Facts, needed_bytes: int) -> Situation:
         device_needs_bytes=max(peak_bytes, _device_needs(here, facts, needed_bytes)),
         device_before_bytes=figures.before_bytes if figures is not None else 0,
         device_limit_bytes=figures.limit_bytes if figures is not None else None,
-        largest_free_bytes=failure.largest_free_bytes if failure is not None else None,
+        largest_free_bytes=facts.failure.largest_free_bytes if facts.failure is not None else None,
         asked_bytes=(failure.asked_bytes or 0) if failure is not None else 0,
         asked_shape=failure.shape if failure is not None else None,
         has_all_activations=failure is not None and _went_back(failure, composition),
@@ -80,7 +81,9 @@ def _went_back(failure: Failure, composition: Composition | None) -> bool:
     """Say whether a step had come to its gradients when it ran out."""
     if _GRADIENTS in failure.op:
         return True
-    held = composition.holdings if composition is not None else ()
+    # What was recorded of earlier steps tells nothing of the one that ran out.
+    is_of_then = composition is not None and composition.moment != "recorded"
+    held = composition.holdings if composition is not None and is_of_then else ()
     gradient_bytes = sum(one.bytes for one in held if one.kind == "gradients")
     return gradient_bytes > _OF_NOTE * sum(one.bytes for one in held)
 

@@ -10,11 +10,9 @@ _BY_WEIGHTS: tuple[HoldingKind, ...] = ("weights", "optimizer slots", "gradients
 
 def heaviest_layer(here: Situation, *by: HoldingKind) -> tuple[str, int] | None:
     """Give the layer that holds most of these kinds, with what it takes by its weights, if much."""
-    for layer, _ in here.layers_by_bytes(*by)[:1]:
-        size = here.held(*_BY_WEIGHTS, layer=layer)
-        if size >= _LEAST_SHARE * here.device_needs_bytes:
-            return layer, size
-    return None
+    layer, _ = next(iter(here.layers_by_bytes(*by)), ("", 0))
+    size = here.held(*_BY_WEIGHTS, layer=layer) if layer else 0
+    return (layer, size) if size and size >= _LEAST_SHARE * here.device_needs_bytes else None
 
 
 def saving_of_half_its_units(here: Situation, size: int) -> Saving:

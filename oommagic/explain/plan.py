@@ -33,12 +33,12 @@ _RUN_STEPS = 5
 """What is told is the peak of so many steps in a row: the highest of them."""
 _EVEN = 0.5
 """How likely such a run stays below the peak that is told."""
-_BELOW, _ABOVE = 0.02, 0.02
-_MORE_BELOW, _MORE_ABOVE = 0.2, 0.5
+_BELOW, _ABOVE = 0.03, 0.02
+_MORE_BELOW, _MORE_ABOVE = 0.1, 0.3
 _BESIDE_BYTES, _EACH_EVENT_BYTES = MIB // 4, 400
 """How far real peaks lie beside rehearsed ones, by `bench/plan`: so much of what a step adds, more
-for each halving below all sizes that ran, where ops are so quick that they come in any order; and
-what other orders of small ops make, which is more where there are more of them."""
+below all sizes that ran, where ops are so quick that they come in any order; and what other orders
+of small ops make, which is more where there are more of them."""
 _OF_SPREAD = 0.5
 """Of what rehearsed runs differ by, for those that were not rehearsed."""
 _BESIDE_COMPILED, _OF_ONE_PIECE, _BESIDE_COMPILED_BYTES = 0.01, 0.01, MIB // 2
@@ -116,8 +116,10 @@ class Plan:
         self._told = {size.batch for size in tapes.compiled}
         self._small_ops_bytes = _EACH_EVENT_BYTES * _events_of_a_step(tapes)
         self._here, self._tight_here = Device(grows=self._grows), range(0)
-        rows = tuple(self._rows())
         fixed_bytes = self._rehearsed(1, self._scripts).settled_bytes
+        rows: Rows = tuple(self._rows())
+        if len(self._ran) > 1 and self._scripts.compiled_law is None:
+            rows = _unsure_of_quick_ones(rows, min(self._ran), fixed_bytes)
         self.forecast = _forecast(tapes, rows, fixed_bytes)
         if limit is not None:
             self._fit_into(limit)
@@ -266,9 +268,8 @@ class Plan:
             reached += self._in_orders(begun, alike, least)
         added_bytes = peak - rehearsal.settled_bytes
         beside_bytes = self._beside_bytes(batch, added_bytes, max(reached) - min(reached))
-        below, above = self._shares_beside(batch)
-        low = min(reached) - below * added_bytes - beside_bytes
-        high = max(reached) + above * added_bytes + beside_bytes
+        low = min(reached) - _BELOW * added_bytes - beside_bytes
+        high = max(reached) + _ABOVE * added_bytes + beside_bytes
         return max(round(low), 0), peak, round(high)
 
     def _in_orders(
@@ -285,12 +286,6 @@ class Plan:
             return rehearsal.highest_with(run)
         except RanOutError:
             return self._here.limit_bytes
-
-    def _shares_beside(self, batch: int) -> tuple[float, float]:
-        """Tell how far real peaks lie beside rehearsed ones, of what a step adds."""
-        is_below = len(self._ran) > 1 and batch < min(self._ran)  # of one size it is unsure anyway
-        halvings = log2(min(self._ran) / batch) if is_below else 0.0
-        return _BELOW + halvings * _MORE_BELOW, _ABOVE + halvings * _MORE_ABOVE
 
     def _beside_bytes(self, batch: int, added_bytes: int, spread_bytes: int) -> float:
         """Tell how far real runs may lie beside all that were rehearsed."""
@@ -384,6 +379,19 @@ def _of_a_run(peaks: list[int], likely: float) -> int:
     """Give what a run stays below, so likely, if each of its steps may be any of these."""
     share: float = likely ** (1 / _RUN_STEPS)
     return sorted(peaks)[ceil(share * len(peaks)) - 1]
+
+
+def _unsure_of_quick_ones(rows: Rows, least_ran: int, fixed_bytes: int) -> Rows:
+    """Widen ranges below the sizes that ran, but not above that of the smallest of these."""
+    most_bytes = next(row.high_bytes for row in rows if row.batch == least_ran)
+
+    def widened(row: PlannedBatch) -> PlannedBatch:
+        added_bytes = max(row.peak_bytes - fixed_bytes, 0)
+        low = max(round(row.low_bytes - _MORE_BELOW * added_bytes), 0)
+        high = min(round(row.high_bytes + _MORE_ABOVE * added_bytes), most_bytes)
+        return replace(row, low_bytes=low, high_bytes=max(row.high_bytes, high))
+
+    return tuple(widened(row) if row.batch < least_ran else row for row in rows)
 
 
 def _forecast(tapes: StepTapes, rows: Rows, fixed_bytes: int) -> Forecast:

@@ -135,7 +135,7 @@ def test_a_line_that_waits_is_not_charged_with_what_another_thread_takes() -> No
 
     def work() -> None:
         ledger.at_line(FRAME + 1, CODE + 1, 7)
-        sum(number * number for number in range(300_000))
+        sum(number * number for number in range(4_000_000))
         host.own += 1_000_000
         ledger.left(FRAME + 1)
 

@@ -115,7 +115,7 @@ def run_cells(
     magic = PROFILE if profiled else ""
     texts = [_text(begin), *(_text(magic + cell) for cell in cells)]
     head = f"CELLS = {json.dumps(texts)!r}\nUNTIL_FAILURE = {until_failure}\n"
-    told = run_after_import(head + _PROGRAM, {"TF_ENABLE_ONEDNN_OPTS": "0", **arena})
+    told = run_after_import(head + _PROGRAM, arena)
     return [_ended(cell) for cell in told["cells"]]
 
 

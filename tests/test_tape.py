@@ -191,10 +191,7 @@ tf.ones((1000, 1000))
 (tape,) = taping.end()
 told["sizes"] = list(tape.bytes)
 """,
-        {
-            "TF_CPU_ALLOCATOR_USE_BFC": "true",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-        },
+        {"TF_CPU_ALLOCATOR_USE_BFC": "true"},
     )
     assert max(told["sizes"]) >= 4_000_000
 
@@ -399,7 +396,6 @@ told["shown"] = file.read().decode()
 """,
         {
             "TF_CPU_ALLOCATOR_USE_BFC": "true",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
             "TF_CPP_MIN_LOG_LEVEL": "0",
         },
     )

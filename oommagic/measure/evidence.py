@@ -4,7 +4,6 @@ Tapes of the first steps, what the notebook's names hold before and after, and t
 own dump of a failure.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from oommagic.tf.heap import OwnWork
 from oommagic.tf.inventory import held_by
 from oommagic.tf.tape import Taping
 from oommagic.tf.tape_bounds import Limits
+from oommagic.tf.unnamed import last_error
 
 keep_builtins(globals())
 
@@ -56,9 +56,9 @@ def what_is_held(namespace: Mapping[str, object], *, include_unnamed: bool) -> t
 
 
 def _is_after_failure() -> bool:
-    """Say whether the last error, which keeps what its functions held, was about memory."""
-    error = getattr(sys, "last_value", None)
-    return isinstance(error, BaseException) and failure_of(error) is not None
+    """Say whether the last error was about memory."""
+    error = last_error()
+    return error is not None and failure_of(error) is not None
 
 
 class Witness:

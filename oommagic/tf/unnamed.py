@@ -29,9 +29,16 @@ _LEAST_COPY_BYTES = MIB
 """Smaller ones may have an array's shape by chance."""
 
 
+def last_error() -> BaseException | None:
+    """Give the last error that was shown, which keeps what its functions held."""
+    error = getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
 def look_at_last_error(walk: Walk) -> None:
     """Look at what the functions that the last error went through still hold."""
-    step: TracebackType | None = getattr(getattr(sys, "last_value", None), "__traceback__", None)
+    error = last_error()
+    step: TracebackType | None = error.__traceback__ if error is not None else None
     while step is not None:
         frame = step.tb_frame
         for name, value in locals_of(frame):

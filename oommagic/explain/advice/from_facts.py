@@ -81,11 +81,10 @@ def _went_back(failure: Failure, composition: Composition | None) -> bool:
     """Say whether a step had come to its gradients when it ran out."""
     if _GRADIENTS in failure.op:
         return True
-    # What was recorded of earlier steps tells nothing of the one that ran out.
-    is_of_then = composition is not None and composition.moment != "recorded"
-    held = composition.holdings if composition is not None and is_of_then else ()
-    gradient_bytes = sum(one.bytes for one in held if one.kind == "gradients")
-    return gradient_bytes > _OF_NOTE * sum(one.bytes for one in held)
+    if composition is None or composition.moment == "recorded":  # of earlier steps
+        return False
+    gradients = (one.bytes for one in composition.holdings if one.kind == "gradients")
+    return sum(gradients) > _OF_NOTE * composition.total_bytes
 
 
 def _device_needs(here: Situation, facts: Facts, needed_bytes: int) -> int:
